@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import __main__
 
-# the installed command begins here; nothing has begun while Python imports, so Ctrl-C ends it at once, as in run.py
+# the installed command begins here; nothing has started while Python imports, so Ctrl-C ends it at once, as in run.py
 if os.path.basename(getattr(__main__, "__file__", None) or "") == "streamkit":
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))
 

@@ -66,9 +66,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     gpu_items = [item for item in items if "gpu" in item.keywords]
-    why = _gpu_missing() if gpu_items else None
-    for item in gpu_items if why else []:
-        item.add_marker(pytest.mark.skip(reason=why))
+    reason = _gpu_missing() if gpu_items else None
+    for item in gpu_items if reason else []:
+        item.add_marker(pytest.mark.skip(reason=reason))
     together.pytest_collection_modifyitems(config, items)
 
 

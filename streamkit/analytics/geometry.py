@@ -125,7 +125,8 @@ class Areas(Lines):
         slope = np.nan_to_num(slope, posinf=0, neginf=0)
         # (most, areas): what is reduced over a polygon's edges comes first
         self._x, self._y, self._slope, self._end = (a.T.copy() for a in (top[..., 0], top[..., 1], slope, end))
-        self._low, self._high = self._segments.min(axis=(1, 2)), self._segments.max(axis=(1, 2))
+        self._low = self._segments.min(axis=(1, 2))
+        self._high = self._segments.max(axis=(1, 2))
 
     def inside(self, xy: np.ndarray) -> np.ndarray:
         """Return (n, areas) bool: whether each point is in each polygon, by the even-odd rule (Franklin's PNPOLY).

@@ -48,7 +48,7 @@ class TimeWindows(Columns):
         self._length_s = length_s
 
     def over(self, step: SourceStep) -> Iterator[TimeWindow]:
-        """Yield the windows ended by a step's frames, in order for each source; each source must have begun."""
+        """Yield the windows ended by a step's frames, in order for each source; each source must have started."""
         from_s = self["from_s"]
         last_s = self["last_s"]
         slot = step.slot

@@ -31,7 +31,7 @@ _PLACEHOLDER = "test://"  # stands for a push source while the entries are check
 
 @dataclass(slots=True)
 class CheckedPipeline:
-    """A checked pipeline that has not begun.
+    """A checked pipeline that has not started.
 
     Attributes:
         graph: its graph.

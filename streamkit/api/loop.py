@@ -41,7 +41,7 @@ def run(
 
 
 def frames_of(checked: CheckedPipeline, *, limit: int | None, keep_running: bool = False) -> FrameStream:
-    """The frames of a pipeline that has not begun."""
+    """The frames of a pipeline that has not started."""
     queue = FrameQueue()
     run = LoopRun(checked.graph, checked.device, queue, RunConfig(limit=limit, keep_running=keep_running))
     return FrameStream(RunThread(run), queue)

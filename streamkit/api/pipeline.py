@@ -61,7 +61,8 @@ class Pipeline:
         self._plan = plan(
             sources, model=model, stages=stages, device=device, limit=limit, set_=set, may_be_empty=True
         )  # fmt: skip
-        self._limit, self._keep_running = limit, keep_running
+        self._limit = limit
+        self._keep_running = keep_running
         self._lock = threading.RLock()
         self._thread: RunThread | None = None
         self._frames: FrameStream | None = None
@@ -91,11 +92,11 @@ class Pipeline:
         """Begin the run without a loop: the pipeline's own sinks receive the frames. Returns at once.
 
         Raises:
-            ConfigError: the pipeline has no source, or has begun.
+            ConfigError: the pipeline has no source, or has started.
         """
         with self._lock:
             if self._thread is not None:
-                raise ConfigError("the pipeline has begun already; create another Pipeline for another run")
+                raise ConfigError("the pipeline has already started; create another Pipeline for another run")
             self._thread = self._begin(None)
 
     def wait(self) -> dict[str, Any]:
@@ -107,7 +108,7 @@ class Pipeline:
         """
         thread, frames = self._thread, self._frames
         if thread is None:
-            raise ConfigError("the pipeline has not begun; call start() before wait(), or run() for both")
+            raise ConfigError("the pipeline has not started; call start() before wait(), or run() for both")
         if frames is not None:
             raise ConfigError("a loop reads this pipeline's frames; the loop's end is the end of the run")
         try:
@@ -260,7 +261,7 @@ class Pipeline:
         self._set_sources(with_source(graph, source))
 
     def _set_sources(self, sources: list[SourceConfig]) -> None:
-        """Set the sources of a pipeline that has not begun."""
+        """Set the sources of a pipeline that has not started."""
         self._plan.graph.sources = self._plan.graph.config.sources = sources
 
     def _refuse_ended(self) -> None:
@@ -290,7 +291,7 @@ class Pipeline:
 
     def __repr__(self) -> str:
         thread = self._thread
-        state = "not begun" if thread is None else "ended" if thread.ended else "running"
+        state = "not started" if thread is None else "ended" if thread.ended else "running"
         sources = [source.id for source in self._plan.graph.config.sources] if thread is None else thread.run.states
         return f"Pipeline({', '.join(sources)}; {state} on {self._plan.device})"
 

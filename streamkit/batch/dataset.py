@@ -109,7 +109,11 @@ class DataSet(Sink):
 Span = tuple[str, Detections, int, int]
 """Some frame's rows of a table: the detector's id, the table with the columns of `_with_frames`, from, to."""
 
-_INDEX, _DAMAGED, _PTS_S, _NUMBERS = "#index", "#damaged", "#pts_s", "#numbers"  # no stage can use these names
+# no stage can use these names
+_INDEX = "#index"
+_DAMAGED = "#damaged"
+_PTS_S = "#pts_s"
+_NUMBERS = "#numbers"
 
 
 def spans(batch: Batch) -> list[list[Span]]:
@@ -213,7 +217,8 @@ class ObjectCollector:
                 table = _stacked(list(group))
                 self._copied.setdefault(stage, []).append((frames[: len(table)], table))
                 frames = frames[len(table) :]
-        self._spans, self._loose = {}, 0
+        self._spans = {}
+        self._loose = 0
 
     def _table(self, stage: str, table: Detections) -> Any:
         pa = arrow()
@@ -247,14 +252,14 @@ def _array(column: ObjectColumn, table: Detections, rows: int) -> Any:
     try:
         return column.array(values).cast(column.type)
     except (TypeError, ValueError, NotImplementedError, AttributeError) as error:
-        form = f"{getattr(values, 'dtype', type(values).__name__)}{list(np.shape(values)[1:]) or ''}"
-        raise OutputError(
-            f"the column {column.name} cannot be written as {column.kind}: its values are {form}; {describe(error)}"
-        ) from error
+        dtype_and_shape = f"{getattr(values, 'dtype', type(values).__name__)}{list(np.shape(values)[1:]) or ''}"
+        problem = f"the column {column.name} cannot be written as {column.kind}: its values are {dtype_and_shape}"
+        raise OutputError(f"{problem}; {describe(error)}") from error
 
 
 def _labels(table: Detections) -> Any:
-    pa, names = arrow(), table.labels
+    pa = arrow()
+    names = table.labels
     codes = pa.array(table.class_id, mask=(table.class_id < 0) | (table.class_id >= len(names)))
     return pa.DictionaryArray.from_arrays(codes, pa.array(names, pa.string())).dictionary_decode()
 
@@ -300,7 +305,9 @@ class FrameCollector:
     """
 
     def __init__(self, schema: Any, key: str, source: str) -> None:
-        self._schema, self._key, self._source = schema, key, source
+        self._schema = schema
+        self._key = key
+        self._source = source
         self._columns: dict[str, list[Any]] = {name: [] for name in schema.names if name not in ("key", "source")}
 
     @property

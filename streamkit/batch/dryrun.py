@@ -141,8 +141,8 @@ class _Estimate:
         """The estimate for files that are `scale` times those of `good`, or why there is none."""
         if not self.samples():
             has_durations = any(video.probe.duration_s for video in self.good)
-            why = "no file has frames to process" if has_durations else "the duration of the videos is unknown"
-            return f"no estimate: {why}"
+            reason = "no file has frames to process" if has_durations else "the duration of the videos is unknown"
+            return f"no estimate: {reason}"
         try:
             speed = self.speed()
             start_s = self.start_s()
@@ -248,4 +248,4 @@ def _scale(files: Sequence[VideoFile], chosen: Sequence[VideoFile]) -> float:
 
 
 def _size(files: Iterable[VideoFile]) -> int:
-    return sum(file.size or 0 for file in files if not file.gone)
+    return sum(file.size or 0 for file in files if not file.missing)

@@ -136,8 +136,11 @@ class Folder:
 
     def __init__(self, out: Path, identity: Mapping[str, Any], *, overwrite: bool = False) -> None:
         arrow()
-        self.out, self.identity, self.pipeline = out, dict(identity), pipeline_key(identity)
-        self.swept, self.broken = 0, list[str]()
+        self.out = out
+        self.identity = dict(identity)
+        self.pipeline = pipeline_key(identity)
+        self.swept = 0
+        self.broken = list[str]()
         self._seen: Seen = {}
         self._lock: BinaryIO | None = None
         self._check(overwrite)

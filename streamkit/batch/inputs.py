@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from streamkit.batch import remote
 from streamkit.batch.folder import MANIFEST
-from streamkit.batch.job import GONE, VideoFile, printable
+from streamkit.batch.job import NO_VERSION, VideoFile, printable
 from streamkit.core.errors import ConfigError
 from streamkit.io.image_file import natural_key
 from streamkit.media.source_resolver import VIDEOS
@@ -69,8 +69,8 @@ def _outside(out: Path | None, files: list[VideoFile]) -> list[VideoFile]:
 
 def _lies_in(folder: str, path: str) -> bool:
     """Whether a path is in a folder, or a link into it; both have resolved parents."""
-    ways = (path, os.path.realpath(path)) if os.path.islink(path) else (path,)
-    return any(os.path.commonpath((folder, way)) == folder for way in ways)
+    paths = (path, os.path.realpath(path)) if os.path.islink(path) else (path,)
+    return any(os.path.commonpath((folder, candidate)) == folder for candidate in paths)
 
 
 def _is_list(pattern: str) -> bool:
@@ -171,7 +171,7 @@ def _file(path: str, root: str) -> VideoFile:
     try:
         stat = os.stat(path)
     except OSError:
-        return VideoFile(uri, name, 0, GONE)
+        return VideoFile(uri, name, 0, NO_VERSION)
     return VideoFile(uri, name, 0 if os.path.isdir(path) else stat.st_size, str(stat.st_mtime_ns))
 
 

@@ -12,8 +12,8 @@ from streamkit.core.errors import ConfigError
 from streamkit.media.uris import is_path
 
 Status = Literal["done", "failed"]
-GONE = ""
-"""The version of a file that is named and not there; it fails by itself when its turn comes."""
+NO_VERSION = ""
+"""The version of a named file that does not exist; it fails alone when its turn comes."""
 
 
 def printable(text: str) -> str:
@@ -23,14 +23,14 @@ def printable(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class VideoFile:
-    """A file to be done, as it was found.
+    """A file to process, in the state in which it was listed.
 
     Attributes:
         uri: how it is opened: a path, or an address for fsspec, without credentials.
         name: its unique name in the data set: the path below the part of the pattern without wildcards, such as
             `2026-08-01/gate.mp4`; `printable`, unlike `uri`.
         size: bytes; None if a server does not report it.
-        version: changes with the content: the modification time in nanoseconds, or an object's ETag; or `GONE`.
+        version: changes with the content: the modification time in nanoseconds, or an object's ETag; or `NO_VERSION`.
     """
 
     uri: str
@@ -39,9 +39,9 @@ class VideoFile:
     version: str
 
     @property
-    def gone(self) -> bool:
+    def missing(self) -> bool:
         """Whether it is missing or its state is unknown; a remote file without a version has a size."""
-        return self.version == GONE and (self.size is None or is_path(self.uri))
+        return self.version == NO_VERSION and (self.size is None or is_path(self.uri))
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,9 @@ def attach(graph: Graph, settings: BatchSettings, names: Mapping[str, str] | Non
     for node in graph.nodes.values():
         if issubclass(node.type, Identify):  # a file's results do not depend on the others
             node.options = {**node.options, "per_source": True}
-    formats, tables, inputs = check_formats(settings.formats), tables_of(graph), record_inputs(graph)
+    formats = check_formats(settings.formats)
+    tables = tables_of(graph)
+    inputs = record_inputs(graph)
     tracked = any(column.name == "track_id" for column in tables.columns)
     escape = any(node.options.get("escape_formulas") for node in graph.nodes.values() if issubclass(node.type, CsvSink))
     more: dict[str, dict[str, Any]] = {

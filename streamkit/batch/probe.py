@@ -96,7 +96,9 @@ def cause(error: BaseException) -> tuple[str, bool]:
 
 def _read_header(demuxer: Demuxer) -> Probe:
     info = demuxer.info
-    frames, problem, kind = info.frames, None, ""
+    frames = info.frames
+    problem = None
+    kind = ""
     if not info.width or not info.height:
         problem, kind = "its frames have no size: the header is damaged, or it has no frames", "damaged"
     elif demuxer.stream.duration == 0 or (info.duration_s == 0 and not frames):

@@ -55,13 +55,15 @@ class ProcessedDuration:
     """
 
     def __init__(self, start_s: float, end_s: float | None) -> None:
-        self._start_s, self._end_s = start_s, end_s
+        self._start_s = start_s
+        self._end_s = end_s
         self._base: Any = None
         self._zero = self._begin = self._usual = self._lasts = 0  # ticks; `lasts` is how long the last one is shown
         self._until = math.inf
         self._first: int | None = None
         self._last = 0
-        self._rate, self._untimed = _RATE, 0
+        self._rate = _RATE
+        self._untimed = 0
 
     def __call__(self, packet: Any) -> None:
         """Record a packet's time; called up to some ten thousand times a second."""
@@ -77,7 +79,8 @@ class ProcessedDuration:
                 self._first = self._last = ticks
             self._first = min(self._first, ticks)
             if ticks >= self._last:
-                self._last, self._lasts = ticks, packet.duration or self._usual
+                self._last = ticks
+                self._lasts = packet.duration or self._usual
 
     @property
     def seconds(self) -> float:
@@ -91,7 +94,8 @@ class ProcessedDuration:
 
     def _open(self, packet: Any) -> None:
         stream = packet.stream
-        self._base, self._zero = packet.time_base, stream.start_time or 0
+        self._base = packet.time_base
+        self._zero = stream.start_time or 0
         self._rate = float(stream.average_rate or _RATE)
         self._usual = round(1 / self._rate / self._base)
         self._begin = self._zero + math.ceil((self._start_s - _SLACK_S) / self._base)

@@ -290,7 +290,8 @@ class RayWorkerPool(WorkerPool):
         self._counted_s = now_s
         nodes = nodes_of(self._ray)
         if nodes.keys() != self._nodes:
-            self._nodes, self._unfit = set(nodes), 0  # new nodes may be usable
+            self._nodes = set(nodes)
+            self._unfit = 0  # new nodes may be usable
         places = capacity(nodes, self._cpus, self._gpus) if self._requested_workers is None else self._requested_workers
         self._wanted = max(1, places - self._unfit)
         self._grow()

@@ -218,7 +218,8 @@ class RangeFile:
 
     def __init__(self, uri: str, file: Any) -> None:
         self.name = PurePosixPath(uri).name
-        self._uri, self._file = uri, file
+        self._uri = uri
+        self._file = file
         self._error: SourceError | None = None
 
     def read(self, size: int = -1) -> bytes:

@@ -97,7 +97,7 @@ def _jobs(pipeline: str, paths: Mapping[str, str], files: Sequence[VideoFile], d
     jobs = []
     for file in files:
         key, path_key = (file_key(file, pipeline, path=path) for path in (False, True))
-        if file.gone:  # its content is unknown: a done file stays done
+        if file.missing:  # its content is unknown: a done file stays done
             key = done_at.get(printable(file.uri), key)
         elif path_key in paths or (key in paths and _another(file, paths[key])):
             key = path_key

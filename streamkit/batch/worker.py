@@ -53,13 +53,14 @@ class BatchWorker:
         from streamkit.runtime.execution.device import choose
         from streamkit.runtime.warm_pipeline import WarmPipeline
 
-        self.settings, self.slots = settings, slots
+        self.settings = settings
+        self.slots = slots
         chosen = choose(device)
         pin_process(chosen, *part)
         self._names: dict[str, str] = {}
         graph = graph or graph_for(settings, device, self._names)
         self._place = next(iter(graph.nodes.values())).place
-        self._warm = WarmPipeline(graph, chosen, slots=slots, own_cores=cores)
+        self._warm = WarmPipeline(graph, chosen, slots=slots, reserved_cores=cores)
         self._jobs: dict[str, BatchJob] = {}
         self._warm.begin()
 

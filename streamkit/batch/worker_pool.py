@@ -103,7 +103,10 @@ class WorkerPool:
     """
 
     def __init__(self, slots: int, timeout_s: float) -> None:
-        self.slots, self._timeout_s, self._worker_log, self.stopping = slots, timeout_s, worker_log(), False
+        self.slots = slots
+        self._timeout_s = timeout_s
+        self._worker_log = worker_log()
+        self.stopping = False
         self.supervisor: Supervisor[PooledWorker] = Supervisor(self.overdue, self.wait_messages)
         self.pooled = self.supervisor.workers
         self.queue: deque[tuple[BatchJob, bool]] = deque()
@@ -267,7 +270,9 @@ class LocalWorkerPool(WorkerPool):
         timeout_s: float = 600.0,
     ) -> None:  # fmt: skip
         super().__init__(slots, timeout_s)
-        self._settings, self._devices, self._cores = settings, devices, cores
+        self._settings = settings
+        self._devices = devices
+        self._cores = cores
         self._mps: MpsDaemon | None = None
 
     def start(self) -> None:

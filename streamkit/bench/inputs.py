@@ -125,8 +125,12 @@ def lengthen(clip: Path, out: Path, frames: int) -> int:
             for number in range(times):
                 for data, pts, dts, duration, keyframe in packets:
                     packet = av.Packet(data)
-                    packet.pts, packet.dts, packet.duration = pts + number * length, dts + number * length, duration
-                    packet.time_base, packet.is_keyframe, packet.stream = base, keyframe, stream
+                    packet.pts = pts + number * length
+                    packet.dts = dts + number * length
+                    packet.duration = duration
+                    packet.time_base = base
+                    packet.is_keyframe = keyframe
+                    packet.stream = stream
                     output.mux(packet)
     finally:
         demuxer.close()

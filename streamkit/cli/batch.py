@@ -150,7 +150,7 @@ def batch(
             return estimate(graph, settings, files, display.log, workers=how["workers"], cluster=cluster)
         return _run(graph, settings, files, display, **how)
     except OutputError as error:
-        raise ConfigError(str(error)) from error  # exit code 2: the run has not begun
+        raise ConfigError(str(error)) from error  # exit code 2: the run has not started
 
 
 def _first_device(device: str | list[str]) -> str:

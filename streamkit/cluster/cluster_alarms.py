@@ -27,7 +27,9 @@ class ClusterAlarms:
         self, reports: Callable[[], Sequence[NodeReport]], health: Callable[[], HealthSnapshot],
         configs: Sequence[AlarmConfig],
     ) -> None:  # fmt: skip
-        self._reports, self._health, self._configs = reports, health, configs
+        self._reports = reports
+        self._health = health
+        self._configs = configs
         self._listeners: list[Callable[[float, Event], None]] = []
 
     def follow(self, configs: Sequence[AlarmConfig]) -> None:

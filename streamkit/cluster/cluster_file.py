@@ -67,10 +67,10 @@ def parse_cluster(path: Path) -> tuple[ClusterFile, list[Problem]]:
     if not isinstance(root.value, dict):
         raise ConfigError([root.problem(f"a cluster is a mapping with the keys {', '.join(KEYS)}")])
     for key in root.value.keys() - set(KEYS):
-        way = did_you_mean(key, KEYS, all_if_few=True)
+        hint = did_you_mean(key, KEYS, all_if_few=True)
         if key in ("stages", "alarms", "device"):
-            way = "; it belongs into the pipeline's YAML, which the key pipeline names"
-        problems.append(root.problem(f"unknown key {key!r}{way}", key))
+            hint = "; it belongs into the pipeline's YAML, which the key pipeline names"
+        problems.append(root.problem(f"unknown key {key!r}{hint}", key))
     if "pipeline" not in root.value and not problems:
         problems.append(root.problem("a cluster needs pipeline: the path of a pipeline's YAML, such as pipeline.yaml"))
     named = _text(root, "pipeline", "", problems)

@@ -279,9 +279,9 @@ class ClusterRun(MergedCounts, Controls):
         self._add_events(node, report)
         if node.joined:
             self.sources.update(node, worker)
-            for order, why in report.refused.values():
+            for order, reason in report.refused.values():
                 if self.states.get(order.id) is not None and not self.states[order.id].done:
-                    text = f"on node {node.node.name}: {why}"
+                    text = f"on node {node.node.name}: {reason}"
                     if self.sources.refused(node, order, text):
                         logger.error(f"source {order.id} failed: {text}")
 
@@ -374,11 +374,11 @@ class ClusterRun(MergedCounts, Controls):
         done = list[NodeHandle]()
         while waiting := [handle for handle in self.ready_nodes() if handle.joined and handle.files <= self._version]:
             node = waiting[0]
-            if why := self._apply(node, new):
+            if reason := self._apply(node, new):
                 for handle in [node, *done]:
                     handle.files = self._version
                     self._apply(handle, before)
-                raise ConfigError(f"node {node.node.name}: {why}")
+                raise ConfigError(f"node {node.node.name}: {reason}")
             node.files = self._version + 1
             done.append(node)
             logger.info(f"node {node.node.name} runs the edited pipeline")

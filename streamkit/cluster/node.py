@@ -49,7 +49,9 @@ class ClusterNode:
     def __init__(self, version: str, job: bytes) -> None:
         self._engine: Any = None
         self._orders: NodeOrders | None = None
-        self._executed, self._port, self._failure = 0, 0, ""
+        self._executed = 0
+        self._port = 0
+        self._failure = ""
         self._numbers: dict[str, int] = {}  # of the orders, by source
         self._refused: dict[str, tuple[SourceOrder, str]] = {}
         self._settings: dict[str, dict[str, Any]] = {}
@@ -98,7 +100,8 @@ class ClusterNode:
             engine.observing(), store.writing(), serving(app, listening, refused=engine.refused),
             PeriodicTimer(_STEP_S, self._step),
         ):  # fmt: skip
-            self._engine, self._port = engine, listening.getsockname()[1]
+            self._engine = engine
+            self._port = listening.getsockname()[1]
             running.run()
 
     def stop(self) -> None:
@@ -308,7 +311,8 @@ class WithToken:
     def __init__(self, app: Callable[..., Any], token: str) -> None:
         from streamkit.serve.token import Token
 
-        self._app, self._token = app, Token(token)
+        self._app = app
+        self._token = Token(token)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         """Handle one request, or the opening of one WebSocket."""

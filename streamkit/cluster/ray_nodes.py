@@ -164,7 +164,8 @@ class NodeHandle:
 
     def receive(self, ray: Any) -> NodeReport | None:
         """Its answer, which has arrived; None if it is gone."""
-        answer, self.answer = self.answer, None
+        answer = self.answer
+        self.answer = None
         try:
             report: NodeReport = pickle.loads(ray.get(answer))
         except ray.exceptions.ActorUnavailableError:  # Ray tries again; `overdue` decides

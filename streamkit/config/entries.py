@@ -46,7 +46,10 @@ class Entries:
     """
 
     def __init__(self, config: Config, root: YamlNode, keys: Collection[str]) -> None:
-        self.config, self.root, self.problems, self._keys = config, root, config.problems, keys
+        self.config = config
+        self.root = root
+        self.problems = config.problems
+        self._keys = keys
         self.validate = OptionValidator(config.folder, config.problems, config.registry)
         self._unread = {(problem.line, problem.column) for problem in config.problems}
 
@@ -173,8 +176,8 @@ class Entries:
         """Read one entry; one that cannot be read becomes a stage of the type `Unread`, after its problems."""
         unread = StageConfig(id_, Unread, {}, [above], RunOptions(), [], entry)
         if entry.value is not None and not isinstance(entry.value, dict):
-            way = self._belongs(id_, entry, parent, above)
-            self.problems.append(entry.problem(f"the options of {id_} must be a mapping, got {entry.plain()!r}{way}"))
+            hint = self._belongs(id_, entry, parent, above)
+            self.problems.append(entry.problem(f"the options of {id_} must be a mapping, got {entry.plain()!r}{hint}"))
             return unread
         options = dict(entry.value or {})
         named, wired, run, insert = (options.pop(key, None) for key in ("stage", "from", "run", "insert"))
@@ -212,8 +215,8 @@ class Entries:
             names = [name for name in self.config.registry.names() if issubclass(self.config.registry[name], base)]
             if self.config.plugins_failed and nearest(str(node.value), names, likeness=0.8) is None:
                 return None  # it may be in the plugin that could not be loaded, which is already reported
-            way = did_you_mean(str(node.value), names) or "; streamkit list shows what there is, plugins: adds to it"
-            self.problems.append(node.problem(f"unknown stage {node.plain()!r}{way}"))
+            hint = did_you_mean(str(node.value), names) or "; streamkit list shows what there is, plugins: adds to it"
+            self.problems.append(node.problem(f"unknown stage {node.plain()!r}{hint}"))
         elif not issubclass(kind, base):
             self.problems.append(node.problem(f"{node.plain()!r} is a stage, not a source"))
             return None
@@ -223,9 +226,9 @@ class Entries:
         items = wired.value if isinstance(wired.value, list) else [wired]
         for name in items:
             if name.value not in ids and str(name.value).split(".")[0] not in ids:
-                way = did_you_mean(str(name.value), ids) + _MAIL * ("@" in str(name.value))
-                way = f"; read {DECODE}, the frames of all sources" if name.value in self._source_ids() else way
-                self.problems.append(name.problem(f"{id_}.from: there is no stage {name.plain()!r}{way}"))
+                hint = did_you_mean(str(name.value), ids) + _MAIL * ("@" in str(name.value))
+                hint = f"; read {DECODE}, the frames of all sources" if name.value in self._source_ids() else hint
+                self.problems.append(name.problem(f"{id_}.from: there is no stage {name.plain()!r}{hint}"))
             elif name.value == id_:
                 self.problems.append(name.problem(f"{id_}.from: a stage cannot read from itself"))
         if not items:

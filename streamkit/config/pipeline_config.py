@@ -141,10 +141,10 @@ def _read(
         if key in _TOP:
             above = key
         else:
-            way = "; it stands under a stage" if key == "run" else did_you_mean(key, _TOP, all_if_few=True)
+            hint = "; it stands under a stage" if key == "run" else did_you_mean(key, _TOP, all_if_few=True)
             if above in EXAMPLES and root.value[above].value is None:
-                way = f"; to put it under {above}, indent it further than {above}:"
-            problems.append(root.problem(f"unknown key {key!r}{way}", key))
+                hint = f"; to put it under {above}, indent it further than {above}:"
+            problems.append(root.problem(f"unknown key {key!r}{hint}", key))
     if device:
         names = [name.strip() for name in device.split(",")]
         names_node = tree(names if len(names) > 1 else device, "--device")
@@ -217,7 +217,8 @@ def _read_options(config: Config, root: YamlNode, validate: OptionValidator) -> 
             config.device_place = node.value.get("use") if isinstance(node.value, dict) else node
         if key == "device" and isinstance(node.value, dict):
             if (values := validate(DeviceOptions, node, key)) is not None:
-                config.device, processes = values.get("use", "auto"), values.get("processes", "auto")
+                config.device = values.get("use", "auto")
+                processes = values.get("processes", "auto")
                 config.processes = None if processes == "auto" else processes
             continue
         for name, value in (validate(PipelineOptions, replace(root, value={key: node}), "") or {}).items():

@@ -49,8 +49,8 @@ def _all(value: Any) -> Any:
     """Refuse a word other than `all`, and show a class as a list."""
     if value == "all":
         return value
-    way = f"write [{value}]" if isinstance(value, str) and value else "write all, or classes such as [person]"
-    raise ValueError(f"must be all, or a list of classes: {way}")
+    hint = f"write [{value}]" if isinstance(value, str) and value else "write all, or classes such as [person]"
+    raise ValueError(f"must be all, or a list of classes: {hint}")
 
 
 Hiding = Annotated[Literal["all"] | tuple[str, ...] | Hide, _HideByForm()]

@@ -120,11 +120,11 @@ def _shapes(id_: str, type_: str, option: ShapeOption, stage_options: Mapping[st
     value = option_at(stage_options, option.path)
     units = option_at(stage_options, option.units) or ("share" if value is None else "pixels")
     if option.hides and outer is not None and not isinstance(outer, Mapping):
-        why = f"{'.'.join(option.path[:-1])} hides objects; it cannot hide a part of the frame as well"
-        return StageShapes(id_, type_, option, "pixels", {}, why)
+        reason = f"{'.'.join(option.path[:-1])} hides objects; it cannot hide a part of the frame as well"
+        return StageShapes(id_, type_, option, "pixels", {}, reason)
     if option.hides and isinstance(outer, Mapping) and outer.get("labels") and value is None:
-        why = f"{'.'.join(option.path[:-1])} hides objects; with a zone it would hide only those in it"
-        return StageShapes(id_, type_, option, "pixels", {}, why)
+        reason = f"{'.'.join(option.path[:-1])} hides objects; with a zone it would hide only those in it"
+        return StageShapes(id_, type_, option, "pixels", {}, reason)
     shapes = value if isinstance(value, Mapping) else {} if value is None else {"": value}
     if not all(map(_is_shape, shapes.values())):
         return StageShapes(id_, type_, option, "pixels", {}, f"{'.'.join(option.path)} is not a list of points")

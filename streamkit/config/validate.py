@@ -86,12 +86,12 @@ class OptionValidator:
         is_stage = issubclass(kind, Stage)
         unknown = [key for key in node.value if key not in option_names]
         for key in unknown:
-            way = (
+            hint = (
                 did_you_mean(key, option_names)
                 or _within(kind, key)
                 or did_you_mean(key, option_names, all_if_few=not is_stage)
             )
-            self.problems.append(node.problem(f"{kind.name if is_stage else id_} has no option {key!r}{way}", key))
+            self.problems.append(node.problem(f"{kind.name if is_stage else id_} has no option {key!r}{hint}", key))
         misspelt = {name for key in unknown if (name := nearest(key, option_names)) is not None}
         accepted = replace(node, value={key: child for key, child in node.value.items() if key in option_names})
         values, invalid = self._values(model, kind, accepted, id_, misspelt)
@@ -168,8 +168,8 @@ class OptionValidator:
                 self.problems.append(place.problem(f"{_joined(id_, *path, key)} is required{text}"))
             elif error["type"] in _MISSPELT:
                 parent, steps = node.follow(error["loc"][:-1])
-                way = did_you_mean(key, _keys(kind, steps), all_if_few=True)
-                self.problems.append(parent.problem(f"{_joined(id_, *steps)} has no option {key!r}{way}", key))
+                hint = did_you_mean(key, _keys(kind, steps), all_if_few=True)
+                self.problems.append(parent.problem(f"{_joined(id_, *steps)} has no option {key!r}{hint}", key))
             else:
                 places.setdefault(tuple(path), (place, []))[1].append(error)
         for steps_to, (place, errors_there) in places.items():
@@ -273,9 +273,11 @@ def _of_all(kind: type[Any], make: Callable[[list[Option]], Any]) -> Any:
             try:
                 make([option])
             except Exception as error:
-                why = f" ({text_of(error).splitlines()[0]})" if text_of(error) else ""
+                reason = f" ({text_of(error).splitlines()[0]})" if text_of(error) else ""
                 shown = inspect.formatannotation(option.type)
-                text = f"the option {option.name} has a type that a YAML cannot give: {shown}{why}; {_TYPES_THERE_ARE}"
+                text = (
+                    f"the option {option.name} has a type that a YAML cannot give: {shown}{reason}; {_TYPES_THERE_ARE}"
+                )
                 raise ConfigError(text) from error
         raise
 

@@ -241,7 +241,8 @@ class _Editor:
     """
 
     def __init__(self, text: str, named: Mapping[str, int]) -> None:
-        self._text, self._named = text, named
+        self._text = text
+        self._named = named
         self._newline = "\r\n" if "\r\n" in text else "\n"
         self._splices: list[tuple[int, int, str]] = []
 

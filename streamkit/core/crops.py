@@ -104,7 +104,9 @@ class LazyRows:
     __slots__ = ("_make", "dtype", "shape")
 
     def __init__(self, make: Callable[[np.ndarray], Any], shape: tuple[int, ...], dtype: np.dtype) -> None:
-        self._make, self.shape, self.dtype = make, shape, dtype
+        self._make = make
+        self.shape = shape
+        self.dtype = dtype
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -129,7 +131,9 @@ class LazyOutputs(dict[str, Any]):
 
     def __init__(self, run: Callable[[np.ndarray], dict[str, Any]], lengths: Sequence[int], count: int) -> None:
         super().__init__()
-        self._run, self._lengths, self.count = run, lengths, count
+        self._run = run
+        self._lengths = lengths
+        self.count = count
 
     def __bool__(self) -> bool:
         return True

@@ -107,7 +107,8 @@ class SourceError(StreamkitError):
 
     def __init__(self, text: str = "", *, cause: str | None = None, damaged: int = 0) -> None:
         super().__init__(text)
-        self.cause, self.damaged = cause, damaged
+        self.cause = cause
+        self.damaged = damaged
 
 
 class OutputError(StreamkitError):

@@ -147,7 +147,7 @@ class FaultSchedule:
         for_s: their duration.
 
     Attributes:
-        spans_started: number of spans that have begun.
+        spans_started: number of spans that have started.
         end_s: when the last of them ends.
         for_s: their duration.
     """
@@ -160,7 +160,7 @@ class FaultSchedule:
         self.end_s = -math.inf
 
     def __call__(self, time_s: float) -> bool:
-        """Whether `time_s` is in a span, or a span has begun since the last call."""
+        """Whether `time_s` is in a span, or a span has started since the last call."""
         before = self.spans_started
         while self._next <= time_s + _SLACK_S:
             self.spans_started += 1

@@ -27,7 +27,8 @@ class LazyColumn:
     def __init__(
         self, make: Callable[[np.ndarray], np.ndarray], rows: np.ndarray, dtype: Any, row_shape: tuple[int, ...] = ()
     ) -> None:
-        self._make, self._rows = make, rows
+        self._make = make
+        self._rows = rows
         self._values: np.ndarray | None = None
         self.dtype = np.dtype(dtype)
         self.shape: tuple[int, ...] = (len(rows), *row_shape)

@@ -81,7 +81,8 @@ class LogOnce:
     """
 
     def __init__(self, log: Callable[..., None]) -> None:
-        self._log, self._texts = log, OncePerText()
+        self._log = log
+        self._texts = OncePerText()
 
     def __call__(self, text: str, *args: Any, **named: Any) -> None:
         """Call the function with a text and further arguments, unless it was called with the text before."""

@@ -98,12 +98,12 @@ def check_names(kind: type[Any], base: type[Any], *, source: bool) -> None:
     """
     for name in (f.name for f in dataclasses.fields(kind) if f.init):
         if name in (_SOURCE_KEYS if source else _KEYS):
-            why = f"the YAML key {name} is reserved for the runner"
+            reason = f"the YAML key {name} is reserved for the runner"
         elif hasattr(base, name):
-            why = f"the attribute {name} of every {base.__name__} is reserved for the runner"
+            reason = f"the attribute {name} of every {base.__name__} is reserved for the runner"
         else:
             continue
-        raise TypeError(f"the option {name!r} of the stage {kind.name} needs another name: {why}")
+        raise TypeError(f"the option {name!r} of the stage {kind.name} needs another name: {reason}")
 
 
 @lru_cache(maxsize=512)  # a YAML may have thousands of sources of one type
@@ -115,8 +115,8 @@ def _hints(kind: type[Any]) -> dict[str, Any]:
         which = ", ".join(map(repr, _unresolved(kind)))
         whose = getattr(kind, "name", "") or kind.__name__
         text = f"the type of the option {which} of {whose} cannot be read: {describe(error)}"
-        way = "import the types that it uses at the top of the file, not under TYPE_CHECKING"
-        raise ConfigError(f"{text}; {way}") from error
+        hint = "import the types that it uses at the top of the file, not under TYPE_CHECKING"
+        raise ConfigError(f"{text}; {hint}") from error
 
 
 def _unresolved(kind: type[Any]) -> list[str]:

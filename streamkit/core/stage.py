@@ -83,7 +83,7 @@ class StageState(Protocol):
         """Return everything that is stored."""
 
     def due(self, every_s: float) -> bool:
-        """Whether the last `save` was begun `every_s` seconds ago or earlier, and is done."""
+        """Whether the last `save` started `every_s` seconds ago or earlier, and is done."""
 
     def save(self, changed: Mapping[str, bytes | None], *, wait: bool = False) -> None:
         """Store values, and remove the keys whose value is None; in the background unless `wait` is set."""
@@ -156,7 +156,8 @@ class Context:
     @contextmanager
     def uncounted(self) -> Iterator[None]:
         """Discard what is counted while the block runs, such as warming up."""
-        counters, self.counters = self.counters, Counters()
+        counters = self.counters
+        self.counters = Counters()
         try:
             yield
         finally:
@@ -535,7 +536,8 @@ class Collecting:
 
     def __enter__(self) -> Registry:
         global _target
-        self._before, _target = _target, self.registry
+        self._before = _target
+        _target = self.registry
         return self.registry
 
     def __exit__(self, *error: object) -> None:

@@ -133,7 +133,8 @@ class Background(Generic[_P, _T]):
 
     def results(self) -> list[_T]:
         """The results since the last call."""
-        done, self._done = self._done, []
+        done = self._done
+        self._done = []
         return done
 
     def unfinished(self) -> list[_P]:

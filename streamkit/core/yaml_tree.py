@@ -35,7 +35,9 @@ _WORDS: dict[str, Any] = {
 _LONGEST_NUMBER = 1000
 _ENV = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _LONGEST, _DEEPEST = 1000, 100
-_FEW_ALIASED, _MANY_ALIASED, _ALIASED_PER_CHARACTER = 10_000, 100_000, 20
+_FEW_ALIASED = 10_000
+_MANY_ALIASED = 100_000
+_ALIASED_PER_CHARACTER = 20
 _TOO_DEEP = f"lists and mappings may stand at most {_DEEPEST} deep in each other"
 _TOO_MANY = (
     "the aliases of this file may stand for at most {:,} values together, and *{} exceeds that; aliases of aliases "
@@ -389,7 +391,9 @@ class _TreeBuilder:
         if name in self._anchors:
             raise ComposerError(None, None, f"found duplicate anchor {name!r}", event.start_mark)
         self._anchors[name] = None
-        before, outer, self._deepest = self._values, self._deepest, depth
+        before = self._values
+        outer = self._deepest
+        self._deepest = depth
         self._fill(event, node, depth)
         self._anchors[name] = _Anchor(node, 1 + self._values - before, self._deepest - depth)
         self._deepest = max(outer, self._deepest)

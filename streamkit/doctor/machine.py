@@ -436,9 +436,9 @@ def _decoders(index: int, name: str) -> Iterator[Finding]:
         try:
             caps = capabilities(index, codec, bits)
         except RuntimeError as error:
-            why, _, way = str(error).partition("; ")
-            text = f"no NVDEC, frames are decoded on the CPU and copied to the GPU: {why}"
-            yield Finding("warn", name, text, way or install_command("gpu"))
+            reason, _, fix = str(error).partition("; ")
+            text = f"no NVDEC, frames are decoded on the CPU and copied to the GPU: {reason}"
+            yield Finding("warn", name, text, fix or install_command("gpu"))
             return
         if caps.get("supported", 1) and caps.get("num_decoder_engines", 1) and caps.get("width_max"):
             engines = caps.get("num_decoder_engines")
@@ -461,5 +461,5 @@ def _encoders(index: int, name: str) -> Iterator[Finding]:
             check_nvenc(codec, index)
             yield Finding("ok", name, f"NVENC encodes {codec}")
         except StreamkitError as error:
-            why = describe(error).partition(";")[0]
-            yield Finding("ok", name, f"no NVENC for {codec}, encoder: auto uses the CPU ({why})")
+            reason = describe(error).partition(";")[0]
+            yield Finding("ok", name, f"no NVENC for {codec}, encoder: auto uses the CPU ({reason})")

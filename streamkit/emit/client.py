@@ -50,7 +50,8 @@ class SendError(Exception):
 
     def __init__(self, text: str, done: int = 0, *, disconnected: bool = False) -> None:
         super().__init__(text)
-        self.done, self.disconnected = done, disconnected
+        self.done = done
+        self.disconnected = disconnected
 
 
 class RecordRejected(SendError):
@@ -124,7 +125,8 @@ class Client:
 
     def close(self) -> None:
         """Disconnect. Records without acknowledgement are sent again later."""
-        connection, self._connection = self._connection, None
+        connection = self._connection
+        self._connection = None
         if connection is not None:
             connection.close()
 
@@ -140,13 +142,15 @@ class ServerClient(Client):
     """A client of a server.
 
     Args:
-        at: the server's address, with credentials if it needs any.
+        server: the server's address, with credentials if it needs any.
         tls: files for an encrypted connection.
     """
 
-    def __init__(self, at: Address, tls: Tls | None = None) -> None:
-        self._at, self._tls = at, tls
-        self.where, self.secrets = str(at), [at.password or ""]
+    def __init__(self, server: Address, tls: Tls | None = None) -> None:
+        self._server = server
+        self._tls = tls
+        self.where = str(server)
+        self.secrets = [server.password or ""]
 
 
 class Deadline:
@@ -160,7 +164,8 @@ class Deadline:
     """
 
     def __init__(self, client: Client, what: str = "answer", hint: str = "", grace_s: float = 0.0) -> None:
-        self._client, self._grace_s = client, grace_s
+        self._client = client
+        self._grace_s = grace_s
         self._text = f"no {what} within {client.timeout_s:g} s{hint}"
         self.restart()
 
@@ -185,14 +190,18 @@ class EncodingClient(Client):
     """
 
     def __init__(self, client: Client, encode: Callable[[bytes], bytes]) -> None:
-        self._client, self._encode = client, encode
-        self.where, self.secrets, self.gather_s = client.where, client.secrets, client.gather_s
+        self._client = client
+        self._encode = encode
+        self.where = client.where
+        self.secrets = client.secrets
+        self.gather_s = client.gather_s
         self.idle, self.close = client.idle, client.close  # type: ignore[method-assign]
 
     def connect(self) -> None:
         """See `Client.connect`."""
         client = self._client
-        client.timeout_s, client.over = self.timeout_s, self.over
+        client.timeout_s = self.timeout_s
+        client.over = self.over
         client.connect()
 
     def deliver(self, messages: Sequence[Message]) -> Mapping[int, str]:
@@ -210,7 +219,7 @@ class EncodingClient(Client):
         except SendError as error:
             error.done = min([*refused, *indices[error.done :]], default=len(messages))
             raise
-        return {**refused, **{indices[i]: why for i, why in (more or {}).items()}}
+        return {**refused, **{indices[i]: reason for i, reason in (more or {}).items()}}
 
 
 class Tls(OptionGroup, total=False):
@@ -271,9 +280,9 @@ def address(url: str, schemes: Mapping[str, tuple[int, bool]], tls: Tls | None =
     names = list(schemes)
     scheme, separator, _ = url.partition("://")
     if not separator or scheme not in schemes:
-        way = did_you_mean(scheme, names) if separator else ""
+        hint = did_you_mean(scheme, names) if separator else ""
         raise ValueError(
-            f"url must begin with {' or '.join(f'{name}://' for name in names)}, as in {names[0]}://host{way}"
+            f"url must begin with {' or '.join(f'{name}://' for name in names)}, as in {names[0]}://host{hint}"
         )
     try:
         check_characters(url)  # before `urlsplit`, which drops line ends

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 SCHEMES = {"smtp": (587, False), "smtps": (465, True)}
 
 SENT = "mails sent"
-OVER = "records not mailed: hourly limit"
+OVER_LIMIT = "records not mailed: hourly limit"
 REFUSED_TO = "recipients refused"
 DEFERRED_TOO_LONG = "recipients given up: deferred too long"
 SEPARATOR = "\x1f"
@@ -37,12 +37,12 @@ SEPARATOR = "\x1f"
 
 HOUR_S = 3600.0
 OTHERS = "others"
-_TITLES = 100  # counted separately
+_TITLES = 100  # that are counted separately
 _PATIENCE_S = 3600.0  # with answers of 4xx, such as those of a full mailbox, while other recipients get their mail
-_SHORT_S = 300.0  # the same if the window is full: other recipients would get no further records
+_FULL_WINDOW_PATIENCE_S = 300.0  # the same if the window is full: other recipients would get no further records
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError)  # of a record of another kind
 _IDLE_S = 5.0  # an idle connection is closed, as servers limit their number
-_RATIO = 0.7  # of a mail's bytes may be image data: base64 adds a third
+_MAX_IMAGE_SHARE = 0.7  # of the bytes of a mail: base64 adds a third
 
 
 class RateLimit:
@@ -68,9 +68,8 @@ class RateLimit:
 
     def remaining(self, now_s: float) -> int:
         """Number of mails that may be sent now; `now_s` is in seconds since 1970."""
-        while (
-            self._sent and not now_s - HOUR_S < self._sent[0] <= now_s
-        ):  # also drops times in the future, after the clock was set back
+        # a time in the future, after the clock was set back, is dropped too
+        while self._sent and not now_s - HOUR_S < self._sent[0] <= now_s:
             self._sent.popleft()
         return self._limit - len(self._sent)
 
@@ -101,7 +100,7 @@ class EmailClient(ServerClient):
     """Sends mails. A connection is kept for a few seconds only.
 
     Args:
-        at: the server's address, with credentials if it needs any.
+        server: the server's address, with credentials if it needs any.
         form: format and recipients of the mails.
         names: the variables whose values are in the records' topics.
         limit: maximum number of mails in any hour; further records are counted, and reported later.
@@ -113,12 +112,20 @@ class EmailClient(ServerClient):
     """
 
     def __init__(
-        self, at: Address, form: MailFormat, names: Sequence[str], limit: int, sent_path: Path, gather_s: float = 0.0,
-        tls: Tls | None = None, plain: bool = False, count: Callable[..., None] = lambda name, n=1: None,
-    ) -> None:  # fmt: skip
+        self,
+        server: Address,
+        form: MailFormat,
+        names: Sequence[str],
+        limit: int,
+        sent_path: Path,
+        gather_s: float = 0.0,
+        tls: Tls | None = None,
+        plain: bool = False,
+        count: Callable[..., None] = lambda name, n=1: None,
+    ) -> None:
         import smtplib
 
-        super().__init__(at, tls)
+        super().__init__(server, tls)
         self._lib = smtplib
         self._form = form
         self._names = tuple(names)
@@ -129,9 +136,9 @@ class EmailClient(ServerClient):
         self._count = count
         self._warn = LogOnce(logger.warning)
         self._used_s = 0.0
-        self._delivered: dict[str, set[str]] = {}  # by recipient, ids of records that need not be sent to it again
-        self._taken: set[str] = set()  # ids of records that a recipient has received
-        self._deferred_since_s: dict[str, float] = {}  # by recipient, since when the server defers it
+        self._settled_ids: dict[str, set[str]] = {}  # by recipient, ids of records that are delivered or skipped
+        self._accepted_ids: set[str] = set()  # ids of records that the server has accepted for any recipient
+        self._deferred_since_s: dict[str, float] = {}  # by recipient, since the first deferral
 
     @cached_property
     def rate_limit(self) -> RateLimit:
@@ -158,14 +165,14 @@ class EmailClient(ServerClient):
                 refused[index] = _unreadable(error)
         if records and self.rate_limit.remaining(time.time()) <= 0:
             self.rate_limit.omit(title(unsent.record) for unsent in records.values())
-            self._count(OVER, len(records))
+            self._count(OVER_LIMIT, len(records))
             self._warn(
                 f"{self.where}: the limit of {self._limit} mails within an hour is reached; further events are "
                 "counted, and reported in one mail when the hour is over"
             )
         else:
             self._send(records)
-        for ids in (self._taken, *self._delivered.values()):
+        for ids in (self._accepted_ids, *self._settled_ids.values()):
             ids.difference_update(message.id for message in messages)
         return refused
 
@@ -175,14 +182,14 @@ class EmailClient(ServerClient):
         now_s = time.time()
         if rate_limit.omitted and rate_limit.remaining(now_s) > 0:
             try:
-                later, taken = self._post(f"{int(now_s)}-left-out", (), self._form.to)
+                deferred, accepted = self._post(f"{int(now_s)}-left-out", (), self._form.to)
             except RecordRejected as error:
                 self._warn(f"{self.where} refuses the mail that reports omitted events: {self.redact(str(error))}")
                 rate_limit.clear_omitted()
             else:
-                if not taken:
-                    raise SendError(next(iter(later.values())))
-                self._refused(later)
+                if not accepted:
+                    raise SendError(next(iter(deferred.values())))
+                self._refused(deferred)
         if self._connection is not None and time.monotonic() - self._used_s > _IDLE_S:
             self.close()
 
@@ -196,66 +203,67 @@ class EmailClient(ServerClient):
     # --------------------------------------------------------------------------------------------------- one mail
 
     def _send(self, records: Mapping[str, MailRecord]) -> None:
-        """Send records, by id, to all recipients who have not had them. Raises SendError, RecordRejected."""
-        waiting: dict[tuple[str, ...], list[str]] = {}
+        """Send records, by id, to the recipients that still need them. Raises SendError, RecordRejected."""
+        recipients_by_ids: dict[tuple[str, ...], list[str]] = {}
         for recipient in self._form.to:
-            rest = tuple(id_ for id_ in records if id_ not in self._delivered.get(recipient, ()))
-            if rest:
-                waiting.setdefault(rest, []).append(recipient)
-        later: dict[str, str] = {}
-        for ids, recipients in waiting.items():
+            unsent_ids = tuple(id_ for id_ in records if id_ not in self._settled_ids.get(recipient, ()))
+            if unsent_ids:
+                recipients_by_ids.setdefault(unsent_ids, []).append(recipient)
+        deferred: dict[str, str] = {}
+        for ids, recipients in recipients_by_ids.items():
             try:
-                later |= self._mail({id_: records[id_] for id_ in ids}, recipients)
+                deferred |= self._send_to({id_: records[id_] for id_ in ids}, recipients)
             except RecordRejected as error:
-                if len(waiting) == 1 or not error.whole:
+                if len(recipients_by_ids) == 1 or not error.whole:
                     raise
                 self._refused({recipient: str(error) for recipient in recipients})
-                self._done_with(ids, recipients)
-        patience_s = _PATIENCE_S if len(records) < WINDOW else _SHORT_S
-        for recipient in [recipient for recipient in later if self._taken.issuperset(records)]:
+                self._settle(ids, recipients)
+        patience_s = _PATIENCE_S if len(records) < WINDOW else _FULL_WINDOW_PATIENCE_S
+        for recipient in [recipient for recipient in deferred if self._accepted_ids.issuperset(records)]:
             if time.monotonic() - self._deferred_since_s[recipient] >= patience_s:
                 self._count(DEFERRED_TOO_LONG)
-                why = self.redact(later.pop(recipient))
-                self._warn(
-                    f"{self.where} has deferred a recipient for too long: {why}; the recipient is skipped and counted"
-                )
-                self._done_with(records, [recipient])
-        if later:
-            raise SendError(next(iter(later.values())))
+                reason = self.redact(deferred.pop(recipient))
+                consequence = "the recipient is skipped and counted"
+                self._warn(f"{self.where} has deferred a recipient for too long: {reason}; {consequence}")
+                self._settle(records, [recipient])
+        if deferred:
+            raise SendError(next(iter(deferred.values())))
 
-    def _mail(self, records: Mapping[str, MailRecord], recipients: list[str]) -> dict[str, str]:
-        """Send records to recipients who have not had them; return the deferred recipients with the reasons."""
+    def _send_to(self, records: Mapping[str, MailRecord], recipients: list[str]) -> dict[str, str]:
+        """Send one mail with records to recipients; return the deferred recipients with the reasons."""
         ids = list(records)
-        last = "" if len(ids) == 1 else f"-{ids[-1].rpartition('-')[2]}"
-        later, taken = self._post(f"{ids[0]}{last}", list(records.values()), recipients)
-        self._done_with(ids, [recipient for recipient in recipients if recipient not in later])
-        if taken:
-            self._taken.update(ids)
+        last_number = "" if len(ids) == 1 else f"-{ids[-1].rpartition('-')[2]}"
+        deferred, accepted = self._post(f"{ids[0]}{last_number}", list(records.values()), recipients)
+        self._settle(ids, [recipient for recipient in recipients if recipient not in deferred])
+        if accepted:
+            self._accepted_ids.update(ids)
         for recipient in recipients:
-            if recipient in later:
+            if recipient in deferred:
                 self._deferred_since_s.setdefault(recipient, time.monotonic())
             else:
                 self._deferred_since_s.pop(recipient, None)
-        return later
+        return deferred
 
-    def _done_with(self, ids: Iterable[str], recipients: Sequence[str]) -> None:
+    def _settle(self, ids: Iterable[str], recipients: Sequence[str]) -> None:
+        """Mark records as delivered to recipients, or skipped for them."""
         for recipient in recipients:
-            self._delivered.setdefault(recipient, set()).update(ids)
+            self._settled_ids.setdefault(recipient, set()).update(ids)
 
     def _post(self, id_: str, records: Sequence[MailRecord], recipients: Sequence[str]) -> tuple[dict[str, str], bool]:
-        """Send one mail; return the deferred recipients with the reasons, and whether any recipient got it.
+        """Send one mail; return the deferred recipients with the reasons, and whether any recipient was accepted.
 
         Raises:
-            SendError: it was not accepted, but may be later.
+            SendError: the server defers it; it may be accepted later.
             RecordRejected: it is permanently rejected.
         """
-        smtp, now_s = self._session(), time.time()
+        smtp = self._session()
+        now_s = time.time()
         try:
             mail = bytes(self._message(smtp, id_, records, now_s))
         except _UNREADABLE as error:
             raise RecordRejected(_unreadable(error)) from error
         try:
-            later, taken = self._transaction(smtp, recipients, mail)
+            deferred, accepted = self._transaction(smtp, recipients, mail)
         except RecordRejected:
             with contextlib.suppress(self._lib.SMTPException, OSError):
                 smtp.rset()
@@ -269,10 +277,10 @@ class EmailClient(ServerClient):
             disconnected = isinstance(error, self._lib.SMTPServerDisconnected)
             raise SendError(self._reason(error), disconnected=disconnected) from error
         self._used_s = time.monotonic()
-        if taken:
+        if accepted:
             self.rate_limit.sent(now_s)
             self._count(SENT)
-        return later, taken
+        return deferred, accepted
 
     def _message(self, smtp: smtplib.SMTP, id_: str, records: Sequence[MailRecord], now_s: float) -> EmailMessage:
         note = ""
@@ -283,51 +291,52 @@ class EmailClient(ServerClient):
             )
         size = smtp.esmtp_features.get("size", "")
         max_image_bytes = (
-            min(MAX_IMAGE_BYTES, int(_RATIO * int(size))) if size.isdigit() and int(size) else MAX_IMAGE_BYTES
+            min(MAX_IMAGE_BYTES, int(_MAX_IMAGE_SHARE * int(size))) if size.isdigit() and int(size) else MAX_IMAGE_BYTES
         )
         return self._form.message(id_, records, self.rate_limit.omitted, note, max_image_bytes)
 
     def _transaction(self, smtp: smtplib.SMTP, recipients: Sequence[str], data: bytes) -> tuple[dict[str, str], bool]:
         """Send MAIL, RCPT for each recipient, and DATA if at least one is accepted. See `_post`."""
         _check_answer(smtp.mail(address_in(self._form.sender)), "the sender")
-        later: dict[str, str] = {}
-        never: dict[str, str] = {}
+        deferred: dict[str, str] = {}
+        rejected: dict[str, str] = {}
         for recipient in recipients:
             try:
                 _check_answer(smtp.rcpt(address_in(recipient)), address_in(recipient))
             except RecordRejected as error:
-                never[recipient] = str(error)
+                rejected[recipient] = str(error)
             except SendError as error:
-                later[recipient] = str(error)
-        if len(never) == len(recipients):
-            raise RecordRejected(next(iter(never.values())), whole=True)
-        if taken := len(never) + len(later) < len(recipients):
+                deferred[recipient] = str(error)
+        if len(rejected) == len(recipients):
+            raise RecordRejected(next(iter(rejected.values())), whole=True)
+        if accepted := len(rejected) + len(deferred) < len(recipients):
             _check_answer(smtp.data(data), "the mail")
         else:
             smtp.rset()
-        self._refused(never)
-        return later, taken
+        self._refused(rejected)
+        return deferred, accepted
 
     def _refused(self, recipients: dict[str, str]) -> None:
-        for why in recipients.values():
+        for reason in recipients.values():
             self._count(REFUSED_TO)
-            self._warn(f"{self.where} refuses a recipient: {self.redact(why)}; the recipient is skipped and counted")
+            self._warn(f"{self.where} refuses a recipient: {self.redact(reason)}; the recipient is skipped and counted")
 
     def _session(self) -> smtplib.SMTP:
         """Return the connection; connect, encrypt and log in if needed."""
         smtp: smtplib.SMTP | None = self._connection
         if smtp is not None:
             return smtp
-        at, self._used_s = self._at, time.monotonic()
+        server = self._server
+        self._used_s = time.monotonic()
         try:
-            if at.tls:
+            if server.tls:
                 context = tls_context(self._tls)
-                smtp = self._lib.SMTP_SSL(at.host, at.port, timeout=self.timeout_s, context=context)
+                smtp = self._lib.SMTP_SSL(server.host, server.port, timeout=self.timeout_s, context=context)
             else:
-                smtp = self._lib.SMTP(at.host, at.port, timeout=self.timeout_s)
+                smtp = self._lib.SMTP(server.host, server.port, timeout=self.timeout_s)
             self._connection = smtp
             smtp.ehlo_or_helo_if_needed()
-            if not at.tls and not self._plain:
+            if not server.tls and not self._plain:
                 if not smtp.has_extn("starttls"):
                     raise SendError(
                         "it offers no encryption (STARTTLS), so that others on the network could read the mails; "
@@ -335,8 +344,8 @@ class EmailClient(ServerClient):
                     )
                 smtp.starttls(context=tls_context(self._tls))
                 smtp.ehlo()
-            if at.user is not None:
-                self._log_in(smtp, at.user, at.password or "")
+            if server.user is not None:
+                self._log_in(smtp, server.user, server.password or "")
         except (self._lib.SMTPException, OSError, SendError) as error:
             self._drop()
             if isinstance(error, SendError):
@@ -376,8 +385,8 @@ class EmailClient(ServerClient):
 
 
 def _unreadable(error: Exception) -> str:
-    why = "another stage, or the same stage with another send:, may have put it into this spool"
-    return f"it cannot be described in a mail ({describe(error)}); {why}"
+    reason = "another stage, or the same stage with another send:, may have put it into this spool"
+    return f"it cannot be described in a mail ({describe(error)}); {reason}"
 
 
 def _check_answer(answer: Any, what: str) -> None:

@@ -235,7 +235,8 @@ class Emitter(
         Raises:
             OutputError: the spool is full and `when_full` is `stop`, or the disk cannot be written.
         """
-        waiting, self._waiting = self._waiting, []
+        waiting = self._waiting
+        self._waiting = []
         if self._cropper is not None:
             self._cropper.fill(waiting, self.context.counters)
         self.queue.append(waiting)

@@ -134,9 +134,12 @@ class _File:
     """The open file in a folder, and the number of the last record stored there."""
 
     def __init__(self, folder: Path, rows: ArrowTableBuilder) -> None:
-        self.folder, self._rows = folder, rows
-        self._name, self._there = "", 0  # up to this number the records of this name are in complete files
-        self._first, self._last = 0, 0
+        self.folder = folder
+        self._rows = rows
+        self._name = ""
+        self._there = 0  # up to this number, the records of this name are in complete files
+        self._first = 0
+        self._last = 0
         self._tables: list[Any] = []
         self._count = self.waiting_bytes = 0
         self._file: TableFile | None = None
@@ -175,14 +178,17 @@ class _File:
                 name = f"{self._name}-{self._first:012d}{SUFFIX}"
                 self._file = TableFile(self.folder / name, self._rows.schema)
             self._file.write(arrow().concat_tables(self._tables).combine_chunks())
-        self._tables, self._count, self.waiting_bytes = [], 0, 0
+        self._tables = []
+        self._count = 0
+        self.waiting_bytes = 0
 
     def finish(self) -> None:
         """Complete the file, if there is one. Raises OutputError."""
         self.write()
         if self._file is not None:
             self._file.finish(f"{self._name}-{self._first:012d}-{self._last:012d}{SUFFIX}")
-            self._there, self._file = self._last, None
+            self._there = self._last
+            self._file = None
 
     def discard(self) -> None:
         """Discard the incomplete file."""

@@ -78,8 +78,11 @@ class RecordSelection:
             raise ValueError(f"on_change selects frames; remove it with send: {send}")
         if send != "events" and when is not None:
             raise ValueError(f"when selects events; write send: events, or remove it with send: {send}")
-        self._labels, self._boxed = None if labels is None else frozenset(labels), boxed
-        self._every_s, self._on_change, self._named = every_s, on_change, named
+        self._labels = None if labels is None else frozenset(labels)
+        self._boxed = boxed
+        self._every_s = every_s
+        self._on_change = on_change
+        self._named = named
         self._events_wanted = None if when is None else EventFilter(when if isinstance(when, str) else list(when))
         self.all_frames = send == "frames" and labels is None and every_s is None and not on_change
         self.of = {"frames": self._frame, "objects": self._objects, "events": self._events}[send]

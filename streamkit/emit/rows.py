@@ -62,7 +62,9 @@ class TableClient(Client):
     errors: tuple[type[Exception], ...] = (OSError,)
 
     def __init__(self, where: str, table: str, send: str) -> None:
-        self.where, self._table, self._send = where, table, send
+        self.where = where
+        self._table = table
+        self._send = send
         columns = COLUMNS[send]
         names = ", ".join(f'"{name}"' for name in columns)
         values = ", ".join(map(self.value_sql, columns.values()))

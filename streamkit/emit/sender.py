@@ -29,10 +29,10 @@ logger = logging.getLogger(__name__)
 SENT = "records sent"
 REFUSED = "records given up: refused by the broker"
 POISON = "records given up: connection closed by the broker"
-GIVEN_UP = (REFUSED, POISON)
+DROPPED_BY_BROKER = (REFUSED, POISON)
 LOST = "connections lost or refused"
 NAME = "dead-letters.jsonl"
-UNKEPT = "records not in the dead-letter file"
+NOT_DEAD_LETTERED = "records not in the dead-letter file"
 
 _STRIKES = 4
 """After so many consecutive connections that the broker ends over a record sent alone, the record is given up."""
@@ -57,14 +57,19 @@ class Sender:
     """
 
     def __init__(self, spool: Spool, client: Client, max_wait_s: float, counters: Counters) -> None:
-        self._spool, self._client, self._max_wait_s = spool, client, max_wait_s
-        self._count, self._warn = counters.add, LogOnce(logger.warning)
-        self._wait_s, self._failures = _FIRST_WAIT_S, 0
+        self._spool = spool
+        self._client = client
+        self._max_wait_s = max_wait_s
+        self._count = counters.add
+        self._warn = LogOnce(logger.warning)
+        self._wait_s = _FIRST_WAIT_S
+        self._failures = 0
         self.failing_since_s: float | None = None
         self.draining = False
         self._held = 0  # the client's `held`, when last read
         self._window = WINDOW  # records sent at once; fewer if one of them may be poison
-        self._suspect, self._strikes = "", 0  # id of a record, and its consecutive lost connections
+        self._suspect = ""  # id of a record
+        self._strikes = 0  # its consecutive lost connections
         self._dead = DeadLetters(spool.folder / NAME, spool.limit_bytes // 10, counters)
 
     @property
@@ -84,7 +89,8 @@ class Sender:
         while not over():
             try:
                 client.connect()
-                self.failing_since_s, self._held = None, 0
+                self.failing_since_s = None
+                self._held = 0
                 while not over():
                     if taken := self._spool.take(self._window, _IDLE_S):
                         self._gather(taken, over)
@@ -165,8 +171,8 @@ class Sender:
             self._wait_s = _FIRST_WAIT_S
         self._strikes += 1
         if self._strikes >= _STRIKES:
-            why = f"it was sent alone {_STRIKES} times, and each time {_reason(error)}"
-            self._give_up([message], f"a record for {message.topic}" if message.topic else "a record", why, POISON)
+            reason = f"it was sent alone {_STRIKES} times, and each time {_reason(error)}"
+            self._give_up([message], f"a record for {message.topic}" if message.topic else "a record", reason, POISON)
             self._wait_s = _FIRST_WAIT_S
 
     def _deliver_singly(self, messages: list[Message]) -> None:
@@ -190,9 +196,9 @@ class Sender:
     def _acknowledge(self, messages: list[Message], refused: Mapping[int, str]) -> None:
         """Acknowledge all records that were not rejected."""
         before = 0
-        for index, why in sorted(refused.items()):
+        for index, reason in sorted(refused.items()):
             self._count_sent(index - before)
-            self._give_up([messages[index]], f"a record for {messages[index].topic}", why)
+            self._give_up([messages[index]], f"a record for {messages[index].topic}", reason)
             before = index + 1
         self._count_sent(len(messages) - before)
 
@@ -211,9 +217,9 @@ class Sender:
             self.failing_since_s = time.monotonic()
         self._failures += 1
         if self._failures == 1:
-            why = self._client.redact(_reason(error))
+            reason = self._client.redact(_reason(error))
             wait = "records wait in the spool; the emitter retries until it succeeds"
-            logger.warning(f"{self._client.where} {at_now()}: {why}; {wait}")
+            logger.warning(f"{self._client.where} {at_now()}: {reason}; {wait}")
         until_s = time.monotonic() + self._wait_s * random.uniform(0.5, 1.0)
         self._wait_s = min(2 * self._wait_s, self._max_wait_s)
         while not over() and time.monotonic() < until_s:
@@ -249,7 +255,9 @@ class DeadLetters:
     """
 
     def __init__(self, path: Path, limit_bytes: int, counters: Counters) -> None:
-        self.path, self._limit_bytes, self._counters = path, limit_bytes, counters
+        self.path = path
+        self._limit_bytes = limit_bytes
+        self._counters = counters
         self._warn = LogOnce(logger.warning)
 
     def add(self, messages: Sequence[Message], why: str) -> None:
@@ -267,7 +275,7 @@ class DeadLetters:
         except OSError as error:
             self._warn(f"{output_error(self.path, error)}; rejected records are counted, and not kept")
         if written < len(lines):
-            self._counters.add(UNKEPT, len(lines) - written)
+            self._counters.add(NOT_DEAD_LETTERED, len(lines) - written)
 
     def _append(self, handle: int, line: bytes) -> bool:
         """Append a whole line or nothing; return False if the file has no room for it."""

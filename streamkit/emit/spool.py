@@ -163,9 +163,9 @@ class Spool:
             self._add(records[middle:], wait)
             return
         fits = len(block) <= self.limit_bytes
-        while (why := self._write(block, len(records)) if fits else FULL) is not None:
+        while (reason := self._write(block, len(records)) if fits else FULL) is not None:
             full = f"the spool {self.folder} is full with {self.limit_bytes / 1e6:g} MB"
-            if why == DISK:
+            if reason == DISK:
                 full = f"the disk of the spool {self.folder} is full, or its quota is used up"
             elif not fits:
                 full = f"a record of {len(block) / 1e6:.3g} MB is larger than spool.size"
@@ -177,10 +177,10 @@ class Spool:
                 )  # other threads may have added records meanwhile
             elif self._when_full == "drop_oldest" and fits and self._files and self._files[0].holds:
                 self._warn(f"{full}; the oldest records are dropped, and counted")
-                self._remove_oldest(why)
+                self._remove_oldest(reason)
             else:
                 self._warn(f"{full}; new records are dropped, and counted")
-                self._counters.add(why, len(records))
+                self._counters.add(reason, len(records))
                 if self._when_full == "stop":
                     raise OutputError(f"{full}, and when_full is stop")
                 return

@@ -33,8 +33,8 @@ class Topics:
                 raise ValueError(f"{option} must be text with names such as {{source}} in it, got {template!r}")
             for name in names:
                 if name not in variables:
-                    way = did_you_mean(name, variables, all_if_few=True)
-                    raise ValueError(f"{option} has an unknown variable {{{name}}}{way}")
+                    hint = did_you_mean(name, variables, all_if_few=True)
+                    raise ValueError(f"{option} has an unknown variable {{{name}}}{hint}")
         self._clean = clean
         self._templates = list(templates.values())
         self._variables = list(variables)

@@ -292,8 +292,10 @@ class AttentionKernel:
             channels=attention.channels,
             queries=attention.queries,
         )
-        parameters.weights_image, parameters.weights_head = image, head
-        parameters.weights_query, parameters.weights_point = query, point
+        parameters.weights_image = image
+        parameters.weights_head = head
+        parameters.weights_query = query
+        parameters.weights_point = point
         for axis, (_, stride) in zip(("image", "head", "channel", "query"), attention.target, strict=True):
             setattr(parameters, f"target_{axis}", stride)
         self._outside = [(parameters, "weights", attention.weights)]

@@ -329,14 +329,14 @@ class _Lowering:
         """Yield the parts of a concatenation; consecutive parts of one tensor that are all of it are that tensor."""
         index = 0
         while index < len(names):
-            count = self._parts_of_one(names[index:])
+            count = self._count_parts_of_tensor(names[index:])
             name = names[index]
             if count:
                 name = self._crops[name][0]
             yield name, self._graph.shapes[name][1]
             index += max(1, count)
 
-    def _parts_of_one(self, names: Sequence[str]) -> int:
+    def _count_parts_of_tensor(self, names: Sequence[str]) -> int:
         """Return how many of the first names are together all channels of one tensor, in order; 0 if they are not."""
         source = self._crops[names[0]][0] if names[0] in self._crops else ""
         shape = self._graph.shapes.get(source, ())

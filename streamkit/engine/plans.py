@@ -134,7 +134,8 @@ class PlanStore:
         """Let `run` queue on another CuPy stream in the block, for a capture."""
         import cudnn
 
-        handle, self._handle = self._handle, cudnn.create_handle()
+        handle = self._handle
+        self._handle = cudnn.create_handle()
         try:
             cudnn.set_stream(handle=self._handle, stream=stream.ptr)
             yield

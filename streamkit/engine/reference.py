@@ -226,7 +226,9 @@ def _channels(constants: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 def activate(values: np.ndarray, activation: Activation) -> np.ndarray:
     """Return a function of f32 values."""
-    name, a, b = activation.name, np.float32(activation.a), np.float32(activation.b)
+    name = activation.name
+    a = np.float32(activation.a)
+    b = np.float32(activation.b)
     outputs: np.ndarray
     if name == "relu":
         outputs = np.maximum(values, np.float32(0))

@@ -46,7 +46,7 @@ def failures(report: Mapping[str, Any], minimums: Mapping[str, float]) -> Iterat
         if value is None:
             base = name.partition(".")[0]
             missing = {"counts": report["counts_missing"], **dict.fromkeys(TRACKS, report["tracking_missing"])}
-            why = missing.get(base) or "there is nothing to measure it on"
-            yield f"{name} is not measured ({why}), minimum {minimum:g}"
+            reason = missing.get(base) or "there is nothing to measure it on"
+            yield f"{name} is not measured ({reason}), minimum {minimum:g}"
         elif value < minimum:
             yield f"{name} is {shown(value)}, below the minimum {minimum:g}"

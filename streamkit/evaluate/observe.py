@@ -227,8 +227,8 @@ def observe(graph: Graph, truth: Truth, watching: Watching, *, limit: int | None
     report = running.report(code)
     broken = {name: source["error"] for name, source in report["sources"].items() if "error" in source}
     if broken:
-        name, why = next(iter(broken.items()))
-        raise StreamkitError(f"source {name} failed, so nothing is measured: {why}")
+        name, reason = next(iter(broken.items()))
+        raise StreamkitError(f"source {name} failed, so nothing is measured: {reason}")
     if code == 130:
         raise KeyboardInterrupt  # a part of the video measures nothing
     return _gather(graph, truth, added, report, whole=limit is None)

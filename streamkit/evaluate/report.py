@@ -72,9 +72,9 @@ def evaluate(
     evaluated = replace(seen, detections=detections)
     matches = match(seen.truth, detections, seen.frames, classes)
     tracker = bool((detections.track_id >= 0).any())
-    why = "" if truth.tracked and tracker else _no_tracks(seen, truth)
-    misses = attribute(evaluated, matches, tracked=not why)
-    wrong = [] if why else track_errors(seen.truth, detections, seen.frames, classes)
+    reason = "" if truth.tracked and tracker else _no_tracks(seen, truth)
+    misses = attribute(evaluated, matches, tracked=not reason)
+    wrong = [] if reason else track_errors(seen.truth, detections, seen.frames, classes)
     counts, count_why = _counts(evaluated, truth, classes, misses, wrong)
     report = {
         "schema": "streamkit-eval/1",
@@ -84,8 +84,8 @@ def evaluate(
         "frames": len(seen.frames),
         "classes": list(classes),
         "detection": _detection(evaluated, matches, classes),
-        "tracking": None if why else tracking_scores(seen.truth, detections, seen.frames, classes),
-        "tracking_missing": why or None,
+        "tracking": None if reason else tracking_scores(seen.truth, detections, seen.frames, classes),
+        "tracking_missing": reason or None,
         "counts": counts,
         "counts_missing": count_why or None,
         "misses": {

@@ -130,11 +130,11 @@ class Truth:
                 f"as in --map {next(iter(counts), 'a')}={output_classes[0]}"
             )
         for name in counts.keys() - set(common):
-            why = (
+            reason = (
                 "the option labels of the detector removes it" if name in filtered else "the pipeline has no such class"
             )
             if counts[name]:
-                self.notes.append(f"class {name} is not evaluated ({counts[name]:,} boxes of the truth): {why}")
+                self.notes.append(f"class {name} is not evaluated ({counts[name]:,} boxes of the truth): {reason}")
         return tuple(common)
 
     def _mapped(self, name: str) -> str:

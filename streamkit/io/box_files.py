@@ -132,7 +132,8 @@ class _Rows:
     """Collects rows, and checks each."""
 
     def __init__(self, path: Path, labels: tuple[str, ...], fixed: bool) -> None:
-        self.path, self.fixed = path, fixed
+        self.path = path
+        self.fixed = fixed
         self.labels = {name: number for number, name in enumerate(labels)}
         self.names: dict[int, str] = {}  # of classes whose number the file gives
         self.rows: list[tuple[float, ...]] = []

@@ -26,7 +26,9 @@ from streamkit.core.records import as_json
 from streamkit.io.outputs import AtomicFile, fsync_folders, writing
 
 SCHEMA = "streamkit/collected/1"
-LINES, CLASSES, IMAGES = "collected.jsonl", "classes.json", "images"
+LINES = "collected.jsonl"
+CLASSES = "classes.json"
+IMAGES = "images"
 _TYPES: dict[str, type | tuple[type, ...]] = {
     "image": str, "width": int, "height": int, "source": str, "frame": int, "pts_s": (int, float), "collected": str,
     "reason": str, "objects": list,
@@ -85,7 +87,8 @@ class CollectedFolder:
 
     def close(self) -> None:
         """Close the folder."""
-        handle, self._handle = self._handle, None
+        handle = self._handle
+        self._handle = None
         if handle is not None:
             os.close(handle)
 
@@ -163,7 +166,8 @@ class CollectedFolder:
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(now, os.stat(self.path / LINES)):
                     if now.st_size < self._offset:  # another program has shortened it
-                        self._offset, restarted = 0, True
+                        self._offset = 0
+                        restarted = True
                     return restarted
             (self.path / IMAGES).mkdir(parents=True, exist_ok=True)
             self._reopen()

@@ -73,9 +73,13 @@ class LineFile:
         is_whole: Callable[[bytes], bool] = lambda line: False,
         counters: Counters | None = None,
     ) -> None:
-        self.path, self._header, self._if_exists = Path(path), header, if_exists
-        self._every, self._size_limit = (rotate or {}).get("every"), (rotate or {}).get("size")
-        self._is_whole, self._counters = is_whole, counters or Counters()
+        self.path = Path(path)
+        self._header = header
+        self._if_exists = if_exists
+        self._every = (rotate or {}).get("every")
+        self._size_limit = (rotate or {}).get("size")
+        self._is_whole = is_whole
+        self._counters = counters or Counters()
         self._whole: AtomicFile | None = None
         self._out: BinaryIO | None = None
         self._broken: OutputError | None = None
@@ -148,7 +152,8 @@ class LineFile:
         try:
             self.flush(closing=True)
         finally:
-            out, self._out = self._out, None
+            out = self._out
+            self._out = None
             if out is not None and not self._is_stdout:
                 out.close()
         if self._whole is not None:
@@ -178,7 +183,8 @@ class LineFile:
     def _begin_whole(self, path: Path) -> None:
         self._whole = AtomicFile(path, must_be_new=self._if_exists == "fail")
         self._whole.begin()
-        self._out, self._size = self._open("wb", self._whole.part), 0
+        self._out = self._open("wb", self._whole.part)
+        self._size = 0
 
     def _append(self, keep: bool = True) -> None:
         """Grow the existing file or a new one, after its last line or from an empty file."""
@@ -238,7 +244,8 @@ class LineFile:
         full = self._size_limit and not empty and size + coming > self._size_limit
         if not full and not (self._every and now // self._every != self._since // self._every):
             return
-        began, self._since = self._since, now
+        began = self._since
+        self._since = now
         if empty:
             return
         self.flush()

@@ -320,7 +320,7 @@ def sweep(part: Path) -> bool:
         handle = os.open(part, os.O_RDWR)
         try:
             locked, about = lock(handle), os.fstat(handle)
-            # between opening and locking, its writer may have renamed it, and another writer begun the next one
+            # between opening and locking, its writer may have renamed it, and another writer started the next one
             if os.path.samestat(about, os.stat(part)) and (locked or time.time() - about.st_mtime > _ABANDONED_S):
                 os.unlink(part)
                 return True
@@ -372,8 +372,8 @@ class AtomicFile:
             if self.path.is_dir():
                 raise IsADirectoryError(errno.EISDIR, "")
             if self._must_be_new and self.path.exists():
-                why = "it exists, and if_exists is fail; remove it, or set if_exists to overwrite"
-                raise OutputError(f"cannot write {self.path}: {why}")
+                reason = "it exists, and if_exists is fail; remove it, or set if_exists to overwrite"
+                raise OutputError(f"cannot write {self.path}: {reason}")
             try:
                 handle = self._open_part()
             except BlockingIOError:
@@ -446,7 +446,8 @@ class AtomicWriter:
     """
 
     def __init__(self, path: Path, open_: Callable[[Path], Any]) -> None:
-        self._file, self._open = AtomicFile(path, unique=True), open_
+        self._file = AtomicFile(path, unique=True)
+        self._open = open_
         self._out: Any = None
         self.broken: OutputError | None = None
 
@@ -480,7 +481,8 @@ class AtomicWriter:
 
     def discard(self) -> None:
         """Discard the file."""
-        out, self._out = self._out, None
+        out = self._out
+        self._out = None
         try:
             with contextlib.suppress(OSError):  # the disk is full, which is already reported
                 if out is not None:

@@ -43,7 +43,8 @@ class AvDecoder:
         self._counters = counters
         self._host = pool if device.kind == "cpu" else shared_pool(Device("cpu"))
         self._upload = None if device.kind == "cpu" else Upload(device, pool)
-        self._threads, self._low_delay = max(1, threads), low_delay
+        self._threads = max(1, threads)
+        self._low_delay = low_delay
         self.restart(demuxer)
 
     def restart(self, demuxer: Demuxer) -> None:
@@ -64,7 +65,8 @@ class AvDecoder:
         self._aspect = StreamAspect(demuxer.stream)
         self._corrupt: dict[int, None] = {}  # times of packets that are known to be damaged, oldest first
         self._left_out: dict[int, bool] = {}  # times of frames that are discarded; whether they are hidden
-        self._live, self._lost = demuxer.info.live, False
+        self._live = demuxer.info.live
+        self._lost = False
 
     def decode(self, packet: Any | None, *, hidden: bool = False, unwanted: bool = False) -> list[DecodedFrame]:
         """Decode an `av.Packet` and return the frames that are complete; None flushes the decoder at the end.

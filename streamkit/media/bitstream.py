@@ -160,7 +160,7 @@ def annexb_headers(codec: str, extradata: bytes) -> bytes:
     at = 5
     for mask in (31, 255):  # SPS, PPS
         count = extradata[at] & mask if at < len(extradata) else 0
-        at = at + 1
+        at += 1
         for _ in range(count):
             size = int.from_bytes(extradata[at : at + 2], "big")
             headers += b"\0\0\0\1" + extradata[at + 2 : at + 2 + size]
@@ -255,7 +255,9 @@ def _exp_golomb(data: bytes) -> Iterator[int]:
 def _av1_sequence_header(data: bytes) -> bytes:
     at = 0
     while at < len(data):
-        kind, extended, sized = data[at] >> 3 & 15, data[at] >> 2 & 1, data[at] >> 1 & 1
+        kind = data[at] >> 3 & 15
+        extended = data[at] >> 2 & 1
+        sized = data[at] >> 1 & 1
         at += 1 + extended
         size, shift = len(data) - at, 0
         if sized:
@@ -307,7 +309,9 @@ def start_codes(data: memoryview) -> bool:
     Returns:
         Whether they were consistent.
     """
-    size, at, places = len(data), 0, []
+    size = len(data)
+    at = 0
+    places = []
     while at + _LENGTH < size:
         places.append(at)
         length: int = _NUMBER.unpack_from(data, at)[0]

@@ -29,7 +29,9 @@ CONTAINERS = frozenset({"mpegts", "hls"})
 _MISS_TRUNCATION = frozenset({"hevc", "vvc"})
 """Codecs whose decoders in FFmpeg do not notice a truncated slice."""
 _JOIN_S = 1.0  # a longer gap that ends at a keyframe is the time between two recordings
-_SYNC, _PAYLOAD, _ADAPTATION = 0x47, 0x10, 0x20
+_SYNC = 0x47
+_PAYLOAD = 0x10
+_ADAPTATION = 0x20
 _PACKET = 188
 _SIZES = 188, 192, 204  # as broadcast, with a leading timestamp (M2TS), with trailing parity
 
@@ -49,7 +51,9 @@ class ContinuityFilter:
 
     def __init__(self, read: Callable[[int, int], bytes] | None, info: StreamInfo, pid: int, tick_s: float) -> None:
         self._read = read
-        self._codec, self._pid, self._tick_s = info.codec, pid, tick_s
+        self._codec = info.codec
+        self._pid = pid
+        self._tick_s = tick_s
         self._step_s = 1.0 / (info.average_rate or 25.0)
         self._at_gap: Any = None  # waits for the next packet
         self._flagged = False  # whether the packet before was
@@ -61,7 +65,8 @@ class ContinuityFilter:
 
         A packet at a gap waits for the next one.
         """
-        flagged, packet.is_corrupt = packet.is_corrupt, False
+        flagged = packet.is_corrupt
+        packet.is_corrupt = False
         if self._at_gap is None and not self._flagged:
             self._measure(packet)
         self._last_dts = packet.dts
@@ -79,7 +84,8 @@ class ContinuityFilter:
 
     def flush(self) -> list[Any]:
         """Settle the packet that still waits at the end of the stream."""
-        left, self._at_gap = self._at_gap, None
+        left = self._at_gap
+        self._at_gap = None
         if left is not None:
             left.is_corrupt = True
         else:

@@ -62,7 +62,8 @@ class SurfaceCopies:
     """
 
     def __init__(self, device: Device) -> None:
-        self._device, self._pool = device, shared_pool(device)
+        self._device = device
+        self._pool = shared_pool(device)
         self._stream: Any = None
 
     def __call__(self, surface: Surface, change: Callable[[Array], None] | None = None) -> Surface:

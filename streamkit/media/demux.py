@@ -276,7 +276,8 @@ class Demuxer:
         """Yield the packets as FFmpeg returns them."""
         import av
 
-        probed, self._probed = self._probed, []
+        probed = self._probed
+        self._probed = []
         packets = itertools.chain(probed, self.container.demux(self.stream))
         live = self.info.live
         timeout_s = self._link.timeout_s
@@ -532,8 +533,11 @@ def clone_packet(packet: Any, headers: bytes = b"") -> Any:
     import av
 
     copy = av.Packet(headers + bytes(packet))
-    copy.pts, copy.dts, copy.time_base = packet.pts, packet.dts, packet.time_base
-    copy.is_keyframe, copy.is_corrupt = packet.is_keyframe, packet.is_corrupt
+    copy.pts = packet.pts
+    copy.dts = packet.dts
+    copy.time_base = packet.time_base
+    copy.is_keyframe = packet.is_keyframe
+    copy.is_corrupt = packet.is_corrupt
     if packet.has_sidedata("new_extradata"):
         copy.set_sidedata(packet.get_sidedata("new_extradata"))
     return copy

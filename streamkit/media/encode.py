@@ -112,7 +112,8 @@ class CpuEncoder:
                 options |= {"maxrate": str(encoding.bitrate), "bufsize": str(encoding.bitrate)}
         self._stream = container.add_stream(name, rate=self.rate, time_base=TIME_BASE, options=options)
         context: Any = self._stream.codec_context
-        context.width, context.height = self.width, self.height
+        context.width = self.width
+        context.height = self.height
         context.pix_fmt = "nv12" if encoding.codec == "h264" else "yuv420p"
         context.time_base = TIME_BASE
         context.thread_count = self.threads
@@ -134,7 +135,8 @@ class CpuEncoder:
             self._pinned = empty_pinned(surface.data.shape)
         frame = VideoFrame.from_ndarray(host_pixels(surface, self.counters, self._pinned), format="nv12")
         frame = frame.reformat(format=self._stream.codec_context.pix_fmt)  # which only moves the samples
-        frame.pts, frame.time_base = ticks, TIME_BASE
+        frame.pts = ticks
+        frame.time_base = TIME_BASE
         packets: Sequence[Packet[VideoStream]] = self._stream.encode(frame)
         return packets
 

@@ -243,7 +243,9 @@ class NvEncoder:
 
 def _planes(surface: Surface) -> Any:
     """A device surface in the form that PyNvVideoCodec expects: `cuda()` returns its planes."""
-    width, height, address = surface.width, surface.height, int(surface.data.data.ptr)
+    width = surface.width
+    height = surface.height
+    address = int(surface.data.data.ptr)
     planes = [
         SimpleNamespace(
             __cuda_array_interface__={

@@ -63,8 +63,11 @@ class FragmentMuxer:
         import av
 
         packet = av.Packet(data)
-        packet.stream, packet.time_base = self._stream, TIME_BASE
-        packet.pts, packet.dts, packet.is_keyframe = pts, dts, keyframe
+        packet.stream = self._stream
+        packet.time_base = TIME_BASE
+        packet.pts = pts
+        packet.dts = dts
+        packet.is_keyframe = keyframe
         self._container.mux_one(packet)
         fragment, was_keyframe = self._sink.take(), self._pending_keyframe
         self._pending_keyframe = keyframe

@@ -49,8 +49,11 @@ class FrameSampler:
     """
 
     def __init__(self, every: int, fps: float | None) -> None:
-        self._every, self._fps = every, fps
-        self._slot, self._first_s, self._latest_s = -1, 0.0, 0.0
+        self._every = every
+        self._fps = fps
+        self._slot = -1
+        self._first_s = 0.0
+        self._latest_s = 0.0
 
     def accepts(self, index: int, pts_s: float) -> bool:
         """Whether to take a frame; call it in presentation order. Frames that are not taken may be omitted."""

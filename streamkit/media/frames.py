@@ -181,7 +181,9 @@ def to_surface(
 
 def _fill(frame: Any, color: Color, out: np.ndarray) -> Color:
     """Write a frame's samples into NV12 `out`; return the resulting color format."""
-    name, width, height = frame.format.name, frame.width, frame.height
+    name = frame.format.name
+    width = frame.width
+    height = frame.height
     planar = _PLANAR.fullmatch(name)
     gray = _GRAY.fullmatch(name)
     if planar:

@@ -111,7 +111,10 @@ class SegmentCutter:
 
     def __iter__(self) -> Iterator[GopSegment]:
         """Yield the segments in order; packets are read as segments are taken."""
-        segment, size, entered, why = GopSegment([]), 0, False, ""
+        segment = GopSegment([])
+        size = 0
+        entered = False
+        reason = ""
         while (packet := self._next()) is not None:
             if packet.is_keyframe and entered and len(segment.packets) >= _SHORTEST:
                 leading = self._leading(packet, segment)
@@ -122,14 +125,14 @@ class SegmentCutter:
                     continue
             segment.packets.append(SegmentPacket(packet))
             entered, size = entered or packet.is_keyframe, size + packet.size
-            why = self._cut_obstacle(packet) or _too_long(segment, size)
-            if why:
+            reason = self._cut_obstacle(packet) or _too_long(segment, size)
+            if reason:
                 segment.rest = iter(self._next, None)
                 break
-        if why and segment.start is not None:
-            self._report(f"by one decoder from {self._time(segment.start):.1f} s on: {why}")
-        elif why or not segment.previous:
-            self._report(f"by one decoder: {why or f'no keyframe to cut at after its first {_SHORTEST} frames'}")
+        if reason and segment.start is not None:
+            self._report(f"by one decoder from {self._time(segment.start):.1f} s on: {reason}")
+        elif reason or not segment.previous:
+            self._report(f"by one decoder: {reason or f'no keyframe to cut at after its first {_SHORTEST} frames'}")
         if segment.packets:
             yield segment
 
@@ -210,7 +213,8 @@ class SegmentDecoder:
     """
 
     def __init__(self, open_: Callable[[Counters], tuple[Demuxer, Decoder]], *, replays: bool) -> None:
-        self._open, self._replays = open_, replays
+        self._open = open_
+        self._replays = replays
         self._counters = Counters()
         self._demuxer: Demuxer | None = None
         self._decoder: Decoder | None = None
@@ -327,7 +331,11 @@ class ParallelDecoder:
         *,
         reports: bool = True,
     ) -> None:
-        self._uri, self._pool, self._counters, self._executor, self._reports = uri, pool, counters, executor, reports
+        self._uri = uri
+        self._pool = pool
+        self._counters = counters
+        self._executor = executor
+        self._reports = reports
         self._decoders = [SegmentDecoder(open_, replays=pool.device.kind == "cpu") for _ in range(count)]
 
     def frames(self, segments: Segments, info: StreamInfo) -> Generator[DecodedFrame]:
@@ -406,8 +414,8 @@ def decoder_count(wanted: Decoders, info: StreamInfo, device: Device, executor: 
         return wanted
     engines = executor.cores
     if device.kind == "cuda":
-        why = unsupported(device.index, info.codec, info.chroma, info.bit_depth, info.width, info.height)
-        if why is None:
+        reason = unsupported(device.index, info.codec, info.chroma, info.bit_depth, info.width, info.height)
+        if reason is None:
             engines = capabilities(device.index, info.codec, info.bit_depth).get("num_decoder_engines", 1)
     frames = info.frames or round((info.duration_s or 0.0) * (info.average_rate or 25.0))
     return max(1, min(engines // executor.sources, frames // _MIN_FRAMES_PER_DECODER))

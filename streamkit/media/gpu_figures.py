@@ -130,11 +130,11 @@ def figure_file(gpu: str, name: str) -> Path:
     return user_cache("gpu", f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:24]}.json")
 
 
-def keep_figure(gpu: str, name: str, amount: float) -> None:
-    """Keep what a run measured, for later runs; a file that cannot be written is logged.
+def store_figure(gpu: str, name: str, amount: float) -> None:
+    """Store a measured figure for later runs; log a file that cannot be written.
 
-    Of rates of the decoders, the highest is kept: other programs make them seem slower. A number of sessions is not
-    replaced by a lower one once two runs have found it.
+    The highest decoder rate stays: other programs make the decoders seem slower. A number of sessions is not replaced
+    by a lower number once two runs have measured it.
     """
     file = figure_file(gpu, name)
     earlier = _read(file)
@@ -149,7 +149,7 @@ def keep_figure(gpu: str, name: str, amount: float) -> None:
     try:
         write_cache_file(file, json.dumps({"name": name, "gpu": gpu, **asdict(figure)}).encode() + b"\n")
     except OutputError as error:
-        logger.warning(f"what this run measured on the GPU is not kept: {error}")
+        logger.warning(f"the figure that this run measured on the GPU is not stored: {error}")
 
 
 def describe_figure(name: str, figure: GpuFigure) -> str:

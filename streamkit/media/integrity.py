@@ -120,14 +120,17 @@ class ArrivalMonitor:
     """
 
     def __init__(self, uri: str, timeout_s: float) -> None:
-        self._uri, self._timeout_s = uri, timeout_s
+        self._uri = uri
+        self._timeout_s = timeout_s
         self._arrivals_s: dict[int | None, float] = {}  # packets by their presentation time, in ticks; None the newest
         self.frame_decoded()
 
     def frame_decoded(self) -> None:
         """Note that a frame was taken, or that the packets begin."""
         # packets since the last frame, when it was taken, and whether a keyframe has come since
-        self._packets_since_frame, self._frame_s, self._keyframe = 0, time.monotonic(), False
+        self._packets_since_frame = 0
+        self._frame_s = time.monotonic()
+        self._keyframe = False
 
     def packet(self, pts: int | None, keyframe: bool) -> None:
         """Note a packet; arrival times are kept for the last few packets only.
@@ -140,7 +143,9 @@ class ArrivalMonitor:
         if len(self._arrivals_s) > _MAX_BUFFERED:
             del self._arrivals_s[next(pts for pts in self._arrivals_s if pts is not None)]
         if keyframe and not self._keyframe:
-            self._packets_since_frame, self._frame_s, self._keyframe = 0, now_s, True
+            self._packets_since_frame = 0
+            self._frame_s = now_s
+            self._keyframe = True
         self._packets_since_frame += 1
         # after joining between two keyframes, decoding starts at the next one
         allowed_s = self._timeout_s if self._keyframe else max(self._timeout_s, _GOP_S)

@@ -33,9 +33,11 @@ class MonotonicTimestamps:
     """
 
     def __init__(self) -> None:
-        self.base, self.step = Fraction(1), 0
+        self.base = Fraction(1)
+        self.step = 0
         self._numerator = self._denominator = 1  # of `base`; fractions would cost more than the muxing
-        self._live, self._restarted = False, True
+        self._live = False
+        self._restarted = True
         self._shift = 0
         self._dts: int | None = None
         self._arrived_s = 0.0
@@ -51,9 +53,13 @@ class MonotonicTimestamps:
             rate: frames per second, if known.
             live: whether the time between two openings counts as time of the video.
         """
-        self.base, self.step = base / TIME_BASE, round(TICKS_PER_S / rate) if rate else TICKS_PER_S // 25
+        self.base = base / TIME_BASE
+        self.step = round(TICKS_PER_S / rate) if rate else TICKS_PER_S // 25
         self._numerator, self._denominator = self.base.as_integer_ratio()
-        self._live, self._restarted, self._derives_dts, self._depth = live, True, False, 0
+        self._live = live
+        self._restarted = True
+        self._derives_dts = False
+        self._depth = 0
 
     @property
     def restarted(self) -> bool:
@@ -85,7 +91,8 @@ class MonotonicTimestamps:
         at = self._decoded(shown, decoded)
         if self._dts is not None:
             at = max(at, self._dts + _MIN_STEP)
-        self._dts, self._arrived_s = at, now_s
+        self._dts = at
+        self._arrived_s = now_s
         return at if shown is None else max(at, shown + self._shift), at
 
     def _ticks(self, of_stream: int) -> int:

@@ -50,7 +50,7 @@ class _ContainerFile:
     """A container that is written to a partial file. As a context, it removes the file if the block raises.
 
     Args:
-        file: the output file, begun.
+        file: the output file, after `begin()`.
         tags: metadata of the container.
         options: FFmpeg's, of the muxer.
 
@@ -96,7 +96,7 @@ class VideoWriter(_ContainerFile):
     millisecond in mkv, which has no finer clock. A frame lasts until the next one, the last as long as the one before.
 
     Args:
-        file: the output file, begun.
+        file: the output file, after `begin()`.
         encoder: creates the packets.
         metadata: tags of the file.
     """
@@ -160,7 +160,8 @@ class Clip(_ContainerFile):
     """
 
     def __init__(self, path: Path, first: BufferedPacket, tags: Mapping[str, str]) -> None:
-        self.path, self.stream_format = path, first.stream_format
+        self.path = path
+        self.stream_format = first.stream_format
         self.bytes = self.packets = 0
         self._zero = self._end = self._newest = first.pts
         file = AtomicFile(path)
@@ -207,8 +208,8 @@ class Clip(_ContainerFile):
             self._container.mux_one(av_packet)
         self._end = max(self._end, packet.pts + packet.duration)
         self._newest = max(self._newest, packet.pts)
-        self.bytes = self.bytes + len(packet.data)
-        self.packets = self.packets + 1
+        self.bytes += len(packet.data)
+        self.packets += 1
         return True
 
     def finish(self) -> None:
@@ -230,7 +231,7 @@ def copy_packets(uri: str, file: AtomicFile, first_s: float, last_s: float, *, s
 
     Args:
         uri: the video.
-        file: the output file, begun.
+        file: the output file, after `begin()`.
         first_s: presentation time of the first frame in seconds.
         last_s: presentation time of the last frame in seconds.
         stream: index of the video stream, from 0; None for the best.
@@ -268,7 +269,9 @@ def _copy(demuxer: Demuxer, file: AtomicFile, first_s: float, last_s: float) -> 
                 break
             if shift is None:
                 shift = max(0, -packet.pts)
-            packet.pts, packet.dts, packet.stream = packet.pts + shift, packet.dts + shift, copied
+            packet.pts += shift
+            packet.dts += shift
+            packet.stream = copied
             sink.mux_one(packet)
     if shift is None:
         raise SourceError(f"{mask(demuxer.uri)} has no keyframe to start at")

@@ -115,8 +115,8 @@ def capabilities(device: int, codec: str, bits: int) -> dict[str, int]:
             try:
                 _caps[key] = _query(device, int(getattr(module.cudaVideoCodec, CODECS[codec])), bits)
             except OSError as error:
-                way = "a container needs NVIDIA_DRIVER_CAPABILITIES=compute,utility,video"
-                raise RuntimeError(f"the driver has no library for NVDEC ({error}); {way}") from None
+                hint = "a container needs NVIDIA_DRIVER_CAPABILITIES=compute,utility,video"
+                raise RuntimeError(f"the driver has no library for NVDEC ({error}); {hint}") from None
             except Exception as error:  # no memory, for example: the next source asks again
                 raise RuntimeError(f"NVDEC does not say what it decodes: {describe(error)}") from None
         return _caps[key]

@@ -87,22 +87,28 @@ class NvDecoder:
         if isinstance(module, str):
             raise NvUnsupported(module)
         info = demuxer.info
-        why = unsupported(device.index, info.codec, info.chroma, info.bit_depth, info.width, info.height)
-        if why:
-            raise NvUnsupported(why)
+        reason = unsupported(device.index, info.codec, info.chroma, info.bit_depth, info.width, info.height)
+        if reason:
+            raise NvUnsupported(reason)
         nv_report.install()
-        self._nvc, self._cupy = module, device.xp
-        self._device, self._pool, self._counters, self._fallback = device, pool, counters, fallback
+        self._nvc = module
+        self._cupy = device.xp
+        self._device = device
+        self._pool = pool
+        self._counters = counters
+        self._fallback = fallback
         self._low_delay = low_delay
         self._lease: nv_sessions.NvdecSession | None = None
         self._session: Any = None  # its decoder
         self._stream: Any = None
         self._format: _Format | None = None
         self._scratch: Any = None
-        self._copy, self._packet = driver.Copy(), module.PacketData()
+        self._copy = driver.Copy()
+        self._packet = module.PacketData()
         if low_delay:
             self._packet.decode_flag = module.VideoPacketFlag.ENDOFPICTURE
-        self._thread, self._number = 0, 0
+        self._thread = 0
+        self._number = 0
         self._sent: dict[int, tuple[int | None, bool, bool]] = {}  # time, whether left out, whether damaged
         self._concealed = False  # whether NVDEC has reported damage to a frame that has not come out yet
         self._failures = 0
@@ -115,7 +121,8 @@ class NvDecoder:
 
         if self._session is not None and self._sent:
             self._flush()  # frames from before the seek
-        self._demuxer, self._codec = demuxer, demuxer.info.codec
+        self._demuxer = demuxer
+        self._codec = demuxer.info.codec
         name = _FILTERS.get(self._codec)
         self._filter = av.BitStreamFilterContext(name, demuxer.stream) if name else None
         extradata = demuxer.stream.codec_context.extradata
@@ -192,7 +199,9 @@ class NvDecoder:
             for old in list(self._sent)[:_MAX_PENDING]:
                 del self._sent[old]
         data = self._packet
-        data.bsl_data, data.bsl, data.pts = address, size, key
+        data.bsl_data = address
+        data.bsl = size
+        data.pts = key
         return self._run(data)
 
     def _flush(self) -> list[DecodedFrame]:
@@ -205,7 +214,9 @@ class NvDecoder:
     def _end(self) -> Any:
         """The empty packet, which makes a session return its last frames."""
         end = self._nvc.PacketData()
-        end.bsl_data, end.bsl, end.pts = 0, 0, 0
+        end.bsl_data = 0
+        end.bsl = 0
+        end.pts = 0
         return end
 
     def _run(self, packet: Any) -> list[DecodedFrame]:
@@ -218,7 +229,9 @@ class NvDecoder:
             raise
         except Exception as error:  # PyNvVideoCodec's types differ by version, all mean a failed decoder
             self._counters.add(UNDECODABLE)
-            self._session, self._waiting, self._parameters = None, True, None
+            self._session = None
+            self._waiting = True
+            self._parameters = None
             self._timing.lost()
             self._failures += 1
             if self._failures >= _MAX_FAILURES:
@@ -232,7 +245,8 @@ class NvDecoder:
             self._cupy.cuda.Device(self._device.index).use()
             self._thread = get_ident()
         # NVDEC does not report which frame is damaged: most packets yield one frame, the end of a stream the last few
-        concealed, self._concealed = self._concealed, False
+        concealed = self._concealed
+        self._concealed = False
         converted = [self._converted(frame, concealed) for frame in frames]
         return [frame for frame in converted if frame is not None]
 
@@ -344,11 +358,11 @@ class NvDecoder:
         if form == self._format:
             return []
         frames = [] if self._format is None else self._flush()
-        why = unsupported(self._device.index, self._codec, form.chroma, form.bits, form.width, form.height)
-        if why is None and form.interlaced:
-            why = "NVDEC would deinterlace it"
-        if why is not None:
-            self._software = self._fallback(self._demuxer, why)
+        reason = unsupported(self._device.index, self._codec, form.chroma, form.bits, form.width, form.height)
+        if reason is None and form.interlaced:
+            reason = "NVDEC would deinterlace it"
+        if reason is not None:
+            self._software = self._fallback(self._demuxer, reason)
             return frames
         if self._format is not None and self._format[:4] != form[:4]:
             self._release_session()

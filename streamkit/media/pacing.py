@@ -38,7 +38,8 @@ class Pacer:
         """Due time of frame `index` on the monotonic clock, in seconds. The first frame starts the clock."""
         now = index / self._rate if self._rate else pts_s
         if self._begin_s is None or not -_LONGEST_GAP_S < now - self._last_s < _LONGEST_GAP_S:
-            self._begin_s, self._first = time.monotonic() + self._phase_s, now
+            self._begin_s = time.monotonic() + self._phase_s
+            self._first = now
         self._last_s = now
         self._due_s = self._begin_s + now - self._first
         return self._due_s

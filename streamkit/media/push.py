@@ -104,7 +104,9 @@ class Push:
     def __init__(self, url: str, encoder: Encoder, timeout_s: float) -> None:
         import av
 
-        self._url, self._encoder, self._timeout_s = url, encoder, timeout_s
+        self._url = url
+        self._encoder = encoder
+        self._timeout_s = timeout_s
         self.connected = False
         self._muxed = _WriteBuffer()
         # written to memory only; a packet is complete as soon as it is muxed
@@ -224,5 +226,6 @@ class _WriteBuffer:
 
     def take(self) -> bytes:
         """Return the data written since the last call."""
-        data, self._data = bytes(self._data), bytearray()
+        data = bytes(self._data)
+        self._data = bytearray()
         return data

@@ -96,7 +96,9 @@ class ImageImporter:
     """
 
     def __init__(self, device: Device, *, bgr: bool, counters: Counters) -> None:
-        self._device, self._bgr, self._counters = device, bgr, counters
+        self._device = device
+        self._bgr = bgr
+        self._counters = counters
         self._open = ExitStack()
         self._upload: Any = None
 

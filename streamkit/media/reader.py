@@ -94,11 +94,15 @@ class VideoReader:
     ) -> None:
         self._file = file
         self._clock = clock
-        self._uri, self._link, self._counters, self._on_packet = uri, link or ConnectionOptions(), counters, on_packet
+        self._uri = uri
+        self._link = link or ConnectionOptions()
+        self._counters = counters
+        self._on_packet = on_packet
         self._spans = spans or Spans()
         self._number = stream
         self._demuxer = self._open_demuxer()
-        self.info, self._ring = self._demuxer.info, ring
+        self.info = self._demuxer.info
+        self._ring = ring
         if ring is not None and self._demuxer.decode_times:
             self._ring = None
             logger.warning(
@@ -165,8 +169,13 @@ class VideoReader:
         damage = self._damage()
         begin = self.info.start_s + start_s - _SLACK_S
         until = None if end_s is None else self.info.start_s + end_s - _SLACK_S
-        self._shown, self._last_s, self._until = 0, None, until
-        self._stopped, self.first_frame, self.last_frame, self._missing = False, None, None, 0
+        self._shown = 0
+        self._last_s = None
+        self._until = until
+        self._stopped = False
+        self.first_frame = None
+        self.last_frame = None
+        self._missing = 0
         picks = self._split is None and (keyframes or not self.info.live)
         if picks and (keyframes or sampler is not None or start_s > 0):
             pairs = self._selected_frames(begin if start_s > 0 else None, sampler, keyframes)
@@ -259,7 +268,8 @@ class VideoReader:
         """Yield decoded frames and record their count and time."""
         with closing(frames):
             for frame in frames:
-                self._shown, self._last_s = self._shown + 1, frame.pts_s
+                self._shown += 1
+                self._last_s = frame.pts_s
                 yield frame
                 if self.info.live:
                     self._arrivals.frame_decoded()
@@ -318,7 +328,7 @@ class VideoReader:
                 return False
             self.first_frame = self.first_frame or (number, pts_s)
             self.last_frame = (number, pts_s)
-            self._shown = self._shown + 1
+            self._shown += 1
             self._last_s = pts_s
             return (alone or not keyframes) and (sampler is None or sampler.accepts(number, pts_s))
 

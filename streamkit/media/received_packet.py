@@ -8,7 +8,9 @@ from typing import Any, Literal
 
 from streamkit.media.bitstream import start_codes
 
-KEYFRAME, DISCARD, CORRUPT = 1, 2, 4
+KEYFRAME = 1
+DISCARD = 2
+CORRUPT = 4
 """Flags of a packet."""
 NO_TICKS = -(2**63)
 """Stands for an unknown time."""
@@ -51,11 +53,16 @@ class ReceivedPacket:
     def __init__(
         self, data: memoryview, address: int, pts: int, dts: int, flags: int, base: Fraction, extradata: bytes
     ) -> None:
-        self.data, self.address, self.size = data, address, len(data)
-        self.pts, self.dts = None if pts == NO_TICKS else pts, None if dts == NO_TICKS else dts
-        self.is_keyframe, self.is_discard = flags & KEYFRAME == KEYFRAME, flags & DISCARD == DISCARD
+        self.data = data
+        self.address = address
+        self.size = len(data)
+        self.pts = None if pts == NO_TICKS else pts
+        self.dts = None if dts == NO_TICKS else dts
+        self.is_keyframe = flags & KEYFRAME == KEYFRAME
+        self.is_discard = flags & DISCARD == DISCARD
         self.is_corrupt = flags & CORRUPT == CORRUPT
-        self._base, self.extradata = base, extradata
+        self._base = base
+        self.extradata = extradata
 
     def rewrite(self) -> bool:
         """Replace the lengths of its NAL units by start codes, in place; return False if they are inconsistent."""
@@ -66,8 +73,11 @@ class ReceivedPacket:
         import av
 
         packet = av.Packet(bytes(self.data))
-        packet.pts, packet.dts, packet.time_base = self.pts, self.dts, self._base
-        packet.is_keyframe, packet.is_corrupt = self.is_keyframe, self.is_corrupt
+        packet.pts = self.pts
+        packet.dts = self.dts
+        packet.time_base = self._base
+        packet.is_keyframe = self.is_keyframe
+        packet.is_corrupt = self.is_corrupt
         if self.extradata:
             packet.set_sidedata(_extradata_of(self.extradata))
         return packet

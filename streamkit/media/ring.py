@@ -43,7 +43,9 @@ class StreamFormat:
         self._template: Any = self._holder.add_stream_from_template(stream, opaque=True)
         self._pixel_aspect = stream.sample_aspect_ratio
         context = stream.codec_context
-        self.codec, self.width, self.height = context.codec.canonical_name, context.width, context.height
+        self.codec = context.codec.canonical_name
+        self.width = context.width
+        self.height = context.height
         self._key = (self.codec, self.width, self.height, self._pixel_aspect, bytes(context.extradata or b""))
 
     def add_to(self, container: Any) -> Any:

@@ -111,7 +111,9 @@ class ReceivedSegments:
     """
 
     def __init__(self, process: MessageProcess, demuxer: Demuxer, report: Callable[[str], None]) -> None:
-        self._process, self._demuxer, self._report = process, demuxer, report
+        self._process = process
+        self._demuxer = demuxer
+        self._report = report
         self._base = demuxer.stream.time_base
         self._error: SourceError | None = None
         self.ended = self._closed = False
@@ -162,7 +164,9 @@ class ReceivedSegments:
 
     def _packets(self, message: memoryview, count: int) -> list[SegmentPacket]:
         rows = message[_HEAD.size : _HEAD.size + count * _ROW.size]
-        at, address, base = _HEAD.size + len(rows), address_of(message), self._base
+        at = _HEAD.size + len(rows)
+        address = address_of(message)
+        base = self._base
         packets = []
         for pts, dts, size, side, flags in _ROW.iter_unpack(rows):
             extradata = bytes(message[at : at + side]) if side else b""

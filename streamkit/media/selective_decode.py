@@ -48,7 +48,9 @@ class SelectiveDecoder:
     """
 
     def __init__(self, decoder: Decoder, demuxer: Demuxer, counters: Counters, *, sought: bool = False) -> None:
-        self._decoder, self._demuxer, self._counters = decoder, demuxer, counters
+        self._decoder = decoder
+        self._demuxer = demuxer
+        self._counters = counters
         self._codec = demuxer.info.codec
         self._deferred: list[tuple[Any, bool]] = []  # what a wanted frame may need; whether to ignore damage
         self._deferred_bytes = 0
@@ -112,19 +114,22 @@ class SelectiveDecoder:
         """At a keyframe, drop waiting packets, unless frames shown before the keyframe need them."""
         leading = numbering.leading(keyframe.packet) if keyframe.packet.pts is not None else []
         if self._opening:
-            self._opening, self._undecodable_before = False, keyframe.packet.pts
+            self._opening = False
+            self._undecodable_before = keyframe.packet.pts
         elif self._deferred or self._gap:
             # H.264 numbers its reference frames: a skipped one is noticed
             tied = self._codec == "h264" and not all(numbering.parser.is_disposable(packet) for packet in leading)
             if tied or any(numbering.wanted(packet) for packet in leading):
                 return
             self._drop_deferred()
-            self._gap, self._undecodable_before = True, keyframe.packet.pts
+            self._gap = True
+            self._undecodable_before = keyframe.packet.pts
 
     def _drop_deferred(self) -> None:
         if self._deferred:
             self._counters.add(SKIPPED, len(self._deferred))
-        self._deferred, self._deferred_bytes = [], 0
+        self._deferred = []
+        self._deferred_bytes = 0
 
     def _is_undecodable(self, packet: Any) -> bool:
         """Whether the packet's frame is shown before a keyframe whose predecessors were skipped."""
@@ -136,7 +141,9 @@ class SelectiveDecoder:
             yield from self._numbered(self._decoder.decode(None))
             self._decoder.restart(self._demuxer)
             self._gap = False
-        deferred, self._deferred, self._deferred_bytes = self._deferred, [], 0
+        deferred = self._deferred
+        self._deferred = []
+        self._deferred_bytes = 0
         if deferred:
             self._counters.add(UNWANTED, len(deferred))
         for packet, silent in deferred:

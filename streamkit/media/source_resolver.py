@@ -143,7 +143,9 @@ def image_files(uri: str) -> list[str]:
 def _unique(files: list[str]) -> list[str]:
     """Unique names for files: the stem, with the suffix if stems are equal, and a number if that is not enough."""
     stems = [re.sub(r"[^\w.-]", "_", Path(f).stem) for f in files]
-    count, names, last = Counter(stems), dict[str, None](), Counter[str]()
+    count = Counter(stems)
+    names = dict[str, None]()
+    last = Counter[str]()
     for file, stem in zip(files, stems, strict=True):
         base = name = stem if count[stem] == 1 else f"{stem}.{Path(file).suffix[1:]}"
         while name in names:

@@ -86,7 +86,8 @@ class SurfacePool:
             with self.device.xp.cuda.Device(self.device.index):
                 event = self._events[address] = self.device.xp.cuda.Event(disable_timing=True)
         driver.record(event, stream)
-        surface.ready, surface.turn = event, (stream.ptr, next(self._turns))
+        surface.ready = event
+        surface.turn = (stream.ptr, next(self._turns))
 
     @property
     def held(self) -> dict[str, int]:
@@ -189,7 +190,9 @@ class Upload:
     """
 
     def __init__(self, device: Device, pool: SurfacePool) -> None:
-        self._cupy, self._index, self._pool = device.xp, device.index, pool
+        self._cupy = device.xp
+        self._index = device.index
+        self._pool = pool
         with self._cupy.cuda.Device(self._index):
             self._stream = self._cupy.cuda.Stream(non_blocking=True)
         self._ring: list[tuple[Any, Any]] = [(None, None)] * _BUFFERS

@@ -24,7 +24,8 @@ class Timing:
 
     def __init__(self, demuxer: Demuxer) -> None:
         base = demuxer.stream.time_base
-        self._numerator, self._denominator = base.numerator, base.denominator
+        self._numerator = base.numerator
+        self._denominator = base.denominator
         self.step_s = 1.0 / (demuxer.info.average_rate or _DEFAULT_RATE)
         self._last: float | None = None
         self._by_order = demuxer.decode_times

@@ -103,8 +103,8 @@ def check_address(uri: str) -> None:
         raise SourceError(f"{mask(uri)}: an IPv6 address stands in brackets, as in {scheme(uri)}://[fd00::7]:554/path")
     port = re.search(r":([^:\]]+)$", host)
     if port is not None and not (port[1].isascii() and port[1].isdigit() and 0 < int(port[1]) < 1 << 16):
-        way = f"; {login_hint(uri)}" if has_late_login(uri) else ""
-        raise SourceError(f"{mask(uri)}: the port must be a number from 1 to 65535{way}")
+        hint = f"; {login_hint(uri)}" if has_late_login(uri) else ""
+        raise SourceError(f"{mask(uri)}: the port must be a number from 1 to 65535{hint}")
 
 
 def _authority(uri: str) -> str:
@@ -137,8 +137,8 @@ def _check_scheme(uri: str) -> None:
     if word and word not in _SCHEMES:
         # rstp means rtsp, not rtp
         swapped = [scheme_name for scheme_name in _SCHEMES if sorted(scheme_name) == sorted(word)]
-        way = did_you_mean(word, swapped or _SCHEMES, all_if_few=True)
-        raise SourceError(f"{mask(uri)}: there is no scheme {word}://{way}")
+        hint = did_you_mean(word, swapped or _SCHEMES, all_if_few=True)
+        raise SourceError(f"{mask(uri)}: there is no scheme {word}://{hint}")
 
 
 def is_path(uri: str) -> bool:

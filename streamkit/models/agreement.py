@@ -66,7 +66,7 @@ class ArithmeticAgreement:
         self._has_objects = card.task in ("detect", "segment", "pose") and not self._family.regions
         self._confident = 0  # in either arithmetic
         self._same = 0
-        self._other_shape = ""  # the output that has another one
+        self._mismatched_output = ""  # an output whose shape differs
         self.images = 0
         self.objects = 0
         self.error = 0.0
@@ -76,7 +76,7 @@ class ArithmeticAgreement:
 
         Args:
             reference: in f32.
-            outputs: in the other arithmetic, on the same device.
+            outputs: from the other arithmetic, on the same device.
             images: of the run; outputs of further rows are padding.
         """
         count = len(images.sizes_wh)
@@ -94,7 +94,7 @@ class ArithmeticAgreement:
         if expected.shape == values.shape:
             self.error = max(self.error, _error(expected, values))
         elif not self._has_objects:
-            self._other_shape = name
+            self._mismatched_output = name
         elif not bool(array_module(values).isfinite(values).all()):  # a network may select objects itself
             self.error = np.inf
 
@@ -106,7 +106,7 @@ class ArithmeticAgreement:
     @property
     def verdict(self) -> Verdict:
         """Whether both find the same; unknown until there was enough to tell."""
-        if not np.isfinite(self.error) or self._other_shape:
+        if not np.isfinite(self.error) or self._mismatched_output:
             return "different"
         if self._has_objects:
             if self.objects < MIN_OBJECTS:
@@ -119,8 +119,8 @@ class ArithmeticAgreement:
     def __str__(self) -> str:
         if not np.isfinite(self.error):
             return "it gives values that are not finite"
-        if self._other_shape:
-            return f"its output {self._other_shape} has another shape"
+        if self._mismatched_output:
+            return f"its output {self._mismatched_output} has another shape"
         if not self._has_objects:
             return f"the outputs of {self.images} images differ by {self.error:.2g} (at most {MAX_ERROR:g})"
         if self.objects < MIN_OBJECTS:

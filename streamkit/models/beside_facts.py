@@ -62,7 +62,9 @@ def from_hugging_face(file: Path) -> CardFacts:
     Raises:
         ValueError: a file cannot be read, or asks for a resize that a card does not have.
     """
-    facts, config, steps = CardFacts(), _read(file, "config.json"), _read(file, "preprocessor_config.json")
+    facts = CardFacts()
+    config = _read(file, "config.json")
+    steps = _read(file, "preprocessor_config.json")
     if config is not None and ("architectures" in config[1] or "id2label" in config[1]):
         _add_config(facts, *config)
     if steps is not None:

@@ -170,7 +170,7 @@ def _compare(
     count = 0
     for frame in frames:
         first = first or frame
-        count = count + 1
+        count += 1
         tally.add(frame, *(side.outputs(frame) for side in sides))
     if first is None:
         raise ModelError(f"there are no frames to compare {converted.file.name} with {card.file.name}")
@@ -189,7 +189,9 @@ class _Network:
     """One side of the comparison."""
 
     def __init__(self, card: Card, device: Device) -> None:
-        self.card, self.reads, self.device = card, family_of(card), device
+        self.card = card
+        self.reads = family_of(card)
+        self.device = device
         self.session = Session(card.file, device, ignore_outputs=card.ignore_outputs)
 
     def outputs(self, frame: Frame) -> _Outputs:

@@ -73,14 +73,14 @@ def family(value: Any, info: Any) -> str:
     families_by_name = {**FAMILIES, **info.context.families}
     if value not in families_by_name:
         near = did_you_mean(str(value), families_by_name)
-        way = near or "; for a family of a plugin, name its file: plugins: in the pipeline, or --plugins"
-        raise ValueError(f"must be one of {', '.join(sorted(families_by_name))}, got {value!r}{way}")
+        hint = near or "; for a family of a plugin, name its file: plugins: in the pipeline, or --plugins"
+        raise ValueError(f"must be one of {', '.join(sorted(families_by_name))}, got {value!r}{hint}")
     task = info.data.get("task")
     chosen = families_by_name[value]
     if task not in (None, chosen.task):
         fitting = ", ".join(name for name, other in families_by_name.items() if other.task == task)
-        way = f"; the families of {task}: {fitting}" if fitting else ""
-        raise ValueError(f"{chosen.name} is for task: {chosen.task}, but the card has task: {task}{way}")
+        hint = f"; the families of {task}: {fitting}" if fitting else ""
+        raise ValueError(f"{chosen.name} is for task: {chosen.task}, but the card has task: {task}{hint}")
     return str(chosen.name)
 
 

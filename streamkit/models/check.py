@@ -38,13 +38,17 @@ OPENCV_LEVELS = 0.5
 
 Single values differ more where colors clip.
 """
-BOX_IOU, SCORE, SCORE_F16 = 0.99, 0.005, 0.01
+BOX_IOU = 0.99
+SCORE = 0.005
+SCORE_F16 = 0.01
 """Least IoU and largest error of the score of an object that is the same on both sides."""
 BOX_IOU_INT8, SCORE_INT8 = 0.9, 0.05
 """The same for int8 networks on a GPU, which rounds to another of 256 levels where two are equally near."""
 MIN_SAME = 0.99
 """The share of objects or frames that must be the same; the rest may be close to a threshold."""
-MASK_IOU, POINT_PX, PLACES = 0.98, 1.0, 0.99
+MASK_IOU = 0.98
+POINT_PX = 1.0
+PLACES = 0.99
 """Least IoU of a mask, largest error of a sure keypoint in source pixels, least share of places of the same class."""
 PROBABILITY, PROBABILITY_F16 = 0.005, 0.01
 """Largest error of a class's probability."""
@@ -52,7 +56,9 @@ COSINE = 0.999
 """Least cosine between an embedding and the plain one."""
 _MAX_OBJECTS = 300
 """Objects of a frame that `decode` keeps, the best."""
-_SURE, _ALIKE_IOU, _LARGE = 0.3, 0.95, 200
+_SURE = 0.3
+_ALIKE_IOU = 0.95
+_LARGE = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +174,9 @@ def _run(session: Session, card: Card, feeds: Mapping[str, Array]) -> dict[str, 
 
 def _tensor_errors(card: Card, frame: Frame, tensor: np.ndarray) -> tuple[float, float]:
     """Return the largest error against the exact rule, and the mean error against a resize of the RGB image."""
-    surface, size, spec = frame.surface, (frame.width, frame.height), card.input
+    surface = frame.surface
+    size = (frame.width, frame.height)
+    spec = card.input
     assert surface is not None
     per_level = spec.scale / np.array(spec.std).reshape((3, 1, 1) if spec.layout == "nchw" else 3)
     exact = preprocess.preprocess_reference([surface], [size], spec)

@@ -76,7 +76,8 @@ class FusedEngine:
             EngineError: it cannot run so; the text says why.
         """
         check_unchanged(self._info.file, self._version)
-        first, self._first = self._first, False
+        first = self._first
+        self._first = False
         return FusedNetwork(self._info, shapes, self._weights, PlanStore(self._folder), self._open_part, keep=first)
 
 

@@ -34,11 +34,15 @@ class IoBinding:
         import cupy
 
         self.binding = session.io_binding()  # first, so that it is released before the session
-        self.session, self.info, self.index = session, info, index
+        self.session = session
+        self.info = info
+        self.index = index
         self.stream = cupy.cuda.get_current_stream()
         _streams[id(self)] = self.stream
-        self.options, self._waiting = _run_options(), _run_options(wait=True)
-        self._runs, self._last_feeds = 0, dict[str, tuple[tuple[int, ...], Any]]()  # since a run waited
+        self.options = _run_options()
+        self._waiting = _run_options(wait=True)
+        self._runs = 0  # since the last that waited
+        self._last_feeds = dict[str, tuple[tuple[int, ...], Any]]()
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """See `Session.run`; the outputs are complete once the stream reaches this point."""

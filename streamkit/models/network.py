@@ -124,8 +124,8 @@ def _other_inputs(card: Card, reads: Family, info: ModelInfo) -> list[str]:
     unknown = info.inputs.keys() - {info.image_input} - reads.extra_inputs(np.ones((1, 2), np.int64), np).keys()
     if not unknown:
         return []
-    way = "; if it takes texts, write a card with text: {encoder: ..., tokenizer: ...}" if card.task != "embed" else ""
-    return [f"family {card.family} has no value for the input {', '.join(sorted(unknown))}{way}"]
+    hint = "; if it takes texts, write a card with text: {encoder: ..., tokenizer: ...}" if card.task != "embed" else ""
+    return [f"family {card.family} has no value for the input {', '.join(sorted(unknown))}{hint}"]
 
 
 def _ignored_outputs(card: Card, info: ModelInfo) -> list[str]:

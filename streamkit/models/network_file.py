@@ -199,8 +199,8 @@ def _unreadable(file: Path, text: str) -> str:
             "without it, for example without a TensorRT plugin for non-max suppression"
         )
     if "Protobuf parsing failed" in text or "No graph was found" in text:
-        why = "it has another format or is damaged; copy or export it again"
-        return f"{file} is not an ONNX model that can be read: {why}"
+        reason = "it has another format or is damaged; copy or export it again"
+        return f"{file} is not an ONNX model that can be read: {reason}"
     return f"{file} is not an ONNX model that can be read: {text}"
 
 

@@ -155,14 +155,14 @@ def open_session(
         # ONNX Runtime's exceptions have no common base but Exception.
         if requested == [PROVIDERS["cpu"]]:
             raise ModelError(f"{file} cannot be loaded: {short(error)}") from None
-        why = " ".join([short(error), *printed.split()])
+        reason = " ".join([short(error), *printed.split()])
         raise DeviceError(
-            f"{file.name} cannot be loaded with {', '.join(names)}: {why}. {_fix(requested[0])}"
+            f"{file.name} cannot be loaded with {', '.join(names)}: {reason}. {_fix(requested[0])}"
         ) from None
     lost = [name for name in requested if name not in session.get_providers()]
     if lost:
-        why = " ".join([_why_not_loaded(lost[0]), *printed.split()])
-        raise DeviceError(f"ONNX Runtime did not load {lost[0]}: {why}. {_fix(lost[0])}")
+        reason = " ".join([_loading_error(lost[0]), *printed.split()])
+        raise DeviceError(f"ONNX Runtime did not load {lost[0]}: {reason}. {_fix(lost[0])}")
     return session
 
 
@@ -176,7 +176,7 @@ def _fix(provider: str) -> str:
     )
 
 
-def _why_not_loaded(provider: str) -> str:
+def _loading_error(provider: str) -> str:
     """Return why a provider is missing: ONNX Runtime only logs it; the dynamic loader names the missing library."""
     import onnxruntime as ort
 

@@ -98,11 +98,11 @@ def _check_target(card: Card) -> None:
     folder, file = card.path.parent.resolve(), card.file.resolve()
     if file.suffix.lower() == ".onnx" and file.is_relative_to(folder):
         return
-    way = "write a file name such as net.onnx or weights/net.onnx in the card"
+    hint = "write a file name such as net.onnx or weights/net.onnx in the card"
     if file.suffix.lower() == ".onnx":
-        way += ", or download the file manually and remove url and sha256"
+        hint += ", or download the file manually and remove url and sha256"
     where = load_file(card.path)[0].follow(["file"])[0]
-    text = f"file names {file}, and pull writes only files *.onnx in the card's folder {folder} or below; {way}"
+    text = f"file names {file}, and pull writes only files *.onnx in the card's folder {folder} or below; {hint}"
     raise ModelError([where.problem(text)])
 
 
@@ -139,8 +139,8 @@ def _fetch(card: Card, part: IO[bytes], timeout_s: float) -> str:
         error.close()
         raise wrong(card, mask(f"{card.url} answers {error.code} {error.reason}")) from None
     except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: a malformed address
-        why = getattr(error, "reason", None) or error
-        raise wrong(card, mask(f"{card.url} cannot be fetched: {why}")) from None
+        reason = getattr(error, "reason", None) or error
+        raise wrong(card, mask(f"{card.url} cannot be fetched: {reason}")) from None
     if size_bytes is not None and fetched_bytes != size_bytes:
         raise wrong(card, f"{mask(card.url)} broke off after {fetched_bytes} of {size_bytes} bytes; try again")
     return digest.hexdigest()

@@ -38,7 +38,9 @@ def rgb(surface: Surface, width: int, height: int) -> np.ndarray:
     cb, cr = (_sample(chroma[..., i], down, across) - 128 for i in (0, 1))
     luma = data[:height, :width]
     if not color.full_range:
-        luma, cb, cr = (luma - 16) * 255 / 219, cb * 255 / 224, cr * 255 / 224
+        luma = (luma - 16) * 255 / 219
+        cb = cb * 255 / 224
+        cr = cr * 255 / 224
     red_weight, blue_weight = _LUMA[color.matrix]
     red, blue = luma + 2 * (1 - red_weight) * cr, luma + 2 * (1 - blue_weight) * cb
     green = (luma - red_weight * red - blue_weight * blue) / (1 - red_weight - blue_weight)

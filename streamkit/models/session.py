@@ -86,11 +86,17 @@ class Session:
         self.info = inspect(file).without_outputs(ignore_outputs)
         self.device = device
         self.arithmetic = arithmetic
-        self.inputs, self.outputs, self.image_input = self.info.inputs, self.info.outputs, self.info.image_input
-        self.layout, self.dtype, self.fixed_batch = self.info.layout, self.info.dtype, self.info.batch
+        self.inputs = self.info.inputs
+        self.outputs = self.info.outputs
+        self.image_input = self.info.image_input
+        self.layout = self.info.layout
+        self.dtype = self.info.dtype
+        self.fixed_batch = self.info.batch
         self.nodes: dict[str, int] = {}
         self.fused_share = 0.0
-        self._threads, self._quick, self._step = threads, quick, self.fixed_batch
+        self._threads = threads
+        self._quick = quick
+        self._step = self.fixed_batch
         self._constants = shared or SharedInputs()
         self._single_engine = arithmetic.engine == "tensorrt" and device.kind == "cuda"
         self._by_batch: dict[int, IoBinding | FusedNetwork] = {}
@@ -267,7 +273,8 @@ class Session:
                 raise EngineError("it takes prompts, whose number changes its shapes")
             shapes = {name: self._shape(name, batch, size) for name in self.inputs}
             network = self._engine.network(shapes)
-            self.nodes, self.fused_share = network.nodes, network.share
+            self.nodes = network.nodes
+            self.fused_share = network.share
             return network
         assert self._gpu is not None
         return self._bind(self._open()) if self._by_batch and not self._single_engine else self._gpu

@@ -149,7 +149,9 @@ class TextEncoder:
     def __init__(self, card: Card) -> None:
         if card.text is None or card.text.encoder is None:
             raise wrong(card, "it has no text encoder: add text: {encoder: text.onnx, tokenizer: tokenizer.json}")
-        self._card, self._spec, self._file = card, card.text, card.text.encoder
+        self._card = card
+        self._spec = card.text
+        self._file = card.text.encoder
         try:
             if not self._spec.tokenizer.is_file():
                 raise ModelError(f"there is no tokenizer {self._spec.tokenizer}")

@@ -72,7 +72,8 @@ def annotate(
         table = _drawn_rows(table, layout, style)
         if not len(table):
             continue
-        frame, (color, ink) = table.batch_row, _colors(table, layout, style)
+        frame = table.batch_row
+        color, text_colors = _colors(table, layout, style)
         boxes = _box_marks(table, layout, color)
         turned = figures.rotated_rows(table)
         upright = np.flatnonzero(~turned)
@@ -93,7 +94,7 @@ def annotate(
             add(_LINE, *points.lines(layout, color))
             add(_DOT, *points.dots(layout, color, atlas))
         if style.labels or style.scores or style.tracks:
-            labels += _labels(table, style, _label_boxes(table, boxes, turned), ink)
+            labels += _labels(table, style, _label_boxes(table, boxes, turned), text_colors)
     if labels:
         if style.fit_labels:
             labels = [_fitted(label, int(layout.text[label.frame]), atlas) for label in labels]
@@ -126,14 +127,14 @@ def _drawn_rows(table: Detections, layout: figures.FrameLayout, style: Style) ->
 
 
 def _colors(table: Detections, layout: figures.FrameLayout, style: Style) -> tuple[np.ndarray, np.ndarray]:
-    """Return each row's color and the ink on it, (n,) uint32, in the Y, Cb and Cr of the frame's surface."""
+    """Return each row's color and the color of text on it, (n,) uint32, in the Y, Cb and Cr of the frame's surface."""
     number = table.class_id.astype(np.int64)
     if style.color == "track" and table.track_id is not None:
         number = np.where(table.track_id >= 0, table.track_id, number)
     if style.color == "identity":
         number = np.where(_identities(table) >= 0, _identities(table), number)
     number %= len(PALETTE)
-    return layout.colors[table.batch_row, number], layout.inks[table.batch_row, number]
+    return layout.colors[table.batch_row, number], layout.text_colors[table.batch_row, number]
 
 
 def _box_marks(table: Detections, layout: figures.FrameLayout, color: np.ndarray) -> np.ndarray:
@@ -161,7 +162,7 @@ class _Label(NamedTuple):
     frame: int
     box: tuple[int, int, int, int]
     color: int
-    ink: int
+    text_color: int
     pieces: list[str]
     shorter: Sequence[list[str]] = ()
 
@@ -172,8 +173,8 @@ def _analytics(
     """Return the lines, zones and trails of all frames as arguments of `figures.shapes`, and their labels."""
     drawn = []
     labels = []
-    for frame, (ones, width, height) in enumerate(shown):
-        for shape in ones.values() if layout.width[frame] else ():
+    for frame, (shapes_by_key, width, height) in enumerate(shown):
+        for shape in shapes_by_key.values() if layout.width[frame] else ():
             points = np.array(shape.points, np.float64) * ((width, height) if shape.units == "share" else 1)
             if shape.class_id is None:
                 if not style.analytics:
@@ -189,8 +190,8 @@ def _analytics(
                 # a zone's upper left corner, a line's first end
                 at = points[np.argmin(points.sum(axis=1))] if shape.closed else points[0]
                 x, y = (2 * np.floor(np.clip(at, 0, layout.size[frame]) / 2).astype(np.int64)).tolist()
-                ink = int(layout.inks[frame, number % len(PALETTE)])
-                labels.append(_Label(frame, (x, y, x, y), color | int(_OPAQUE), ink, [shape.text]))
+                text_color = int(layout.text_colors[frame, number % len(PALETTE)])
+                labels.append(_Label(frame, (x, y, x, y), color | int(_OPAQUE), text_color, [shape.text]))
     return drawn, labels
 
 
@@ -205,11 +206,11 @@ def _label_boxes(table: Detections, boxes: np.ndarray, turned: np.ndarray) -> np
     return marks
 
 
-def _labels(table: Detections, style: Style, boxes: np.ndarray, ink: np.ndarray) -> list[_Label]:
+def _labels(table: Detections, style: Style, boxes: np.ndarray, text_colors: np.ndarray) -> list[_Label]:
     """Return the labels of a table's objects."""
     corners = np.stack([boxes[name] for name in ("x1", "y1", "x2", "y2")], axis=1).tolist()
     texts = _texts(table, style)
-    columns = [table.batch_row.tolist(), map(tuple, corners), boxes["color"].tolist(), ink.tolist(), texts]
+    columns = [table.batch_row.tolist(), map(tuple, corners), boxes["color"].tolist(), text_colors.tolist(), texts]
     if style.fit_labels:
         short = replace(style, scores=False)
         numbers = replace(short, labels=False)
@@ -263,7 +264,7 @@ def _label_marks(labels: Sequence[_Label], layout: figures.FrameLayout, atlas: A
     for label, row, (x, y), (_, height) in zip(labels, sprites, corner.tolist(), size.tolist(), strict=True):
         for sprite, width in row:
             rows.append(label.frame)
-            marks.append((x, y, x + width, y + height, 0, label.color, label.ink, sprite))
+            marks.append((x, y, x + width, y + height, 0, label.color, label.text_color, sprite))
             x += width
     return np.array(rows, np.int32), np.array(marks, MARK)
 

@@ -331,7 +331,9 @@ class _Selection:
     """Narrows a batch's anchors down to candidates, and counts why the others are rejected."""
 
     def __init__(self, frames: int, anchors: int, min_score: np.ndarray) -> None:
-        self.frames, self.anchors, self.min_score = frames, anchors, min_score
+        self.frames = frames
+        self.anchors = anchors
+        self.min_score = min_score
         self.floor = np.float32(min_score.min(initial=np.inf))
 
     def above_floor(self, score: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -37,7 +37,7 @@ class FrameLayout:
         nothing = np.zeros(len(PALETTE), np.uint32)
         colors = [(nothing, nothing) if s is None else palette_yuv(s.color) for s in surfaces]
         self.colors = np.array([c for c, _ in colors], np.uint32)
-        self.inks = np.array([i for _, i in colors], np.uint32)
+        self.text_colors = np.array([i for _, i in colors], np.uint32)
 
 
 def masks(table: Detections, style: Style, color: np.ndarray, atlas: Atlas) -> Marks:
@@ -129,7 +129,10 @@ def shapes(shown: Sequence[tuple[int, np.ndarray, bool, int]], layout: FrameLayo
         shown: frame, (n, 2) points in pixels, whether it is closed, and color of each.
         layout: the frames' sizes.
     """
-    frames, starts, ends, colors = [], [], [], []
+    frames = []
+    starts = []
+    ends = []
+    colors = []
     for frame, points, closed, color in shown:
         following = np.roll(points, -1, axis=0)
         last = len(points) if closed else len(points) - 1
@@ -170,20 +173,20 @@ def _clip_lines(
     Returns:
         Start and end of the k remaining lines, (k, 2), and (n,) bool, which lines these are.
     """
-    way = end - start
+    direction = end - start
     with np.errstate(divide="ignore", invalid="ignore"):
-        near = (-beyond - start) / way
-        far = (size + beyond - start) / way
+        near = (-beyond - start) / direction
+        far = (size + beyond - start) / direction
     low = np.fmin(near, far)
     high = np.fmax(near, far)
-    still = way == 0
+    still = direction == 0
     inside = (start >= -beyond) & (start <= size + beyond)
     low = np.where(still, 0, low)
     high = np.where(still, 1, high)
     first = np.maximum(low.max(axis=1), 0)
     last = np.minimum(high.min(axis=1), 1)
     there = (first <= last) & (inside | ~still).all(axis=1)
-    cut = [start + share[:, None] * way for share in (first, last)]
+    cut = [start + share[:, None] * direction for share in (first, last)]
     begins = np.where((first > 0)[:, None], cut[0], start)
     ends = np.where((last < 1)[:, None], cut[1], end)
     return begins[there], ends[there], there
@@ -206,9 +209,9 @@ def _segments(start: np.ndarray, end: np.ndarray, line: np.ndarray, color: np.nd
     for axis, name in enumerate("xy"):
         marks[f"{name}1"] = np.minimum(ends[0][:, axis], ends[1][:, axis]) - half - odd
         marks[f"{name}2"] = np.maximum(ends[0][:, axis], ends[1][:, axis]) + half + odd
-    way = ends[1] - ends[0]
+    direction = ends[1] - ends[0]
     marks["border"], marks["color"], marks["sprite"] = line, color | _OPAQUE, LINE
-    marks["ink"] = way[:, 0] * way[:, 1] < 0
+    marks["ink"] = direction[:, 0] * direction[:, 1] < 0
     return marks
 
 
@@ -217,7 +220,8 @@ class KeypointMarks:
 
     def __init__(self, table: Detections, layout: FrameLayout, style: Style) -> None:
         points = np.asarray(table.extra["keypoints"], np.float64)
-        self.xy, self.frame = points[:, :, :2], table.batch_row
+        self.xy = points[:, :, :2]
+        self.frame = table.batch_row
         size = layout.size[self.frame][:, None]
         self.shown = np.asarray(((self.xy >= 0) & (self.xy <= size)).all(axis=2))  # a NaN is in no frame
         if points.shape[2] > 2:

@@ -43,7 +43,8 @@ class Atlas:
 
     def begin(self) -> None:
         """Begin a batch: drop stencils, and all sprites if there are too many. This invalidates earlier marks."""
-        self._stencils, self._stencil_bytes = [], 0
+        self._stencils = []
+        self._stencil_bytes = 0
         if self.used > _FULL:
             self.used = self._sent = 0
             self._sprites.clear()
@@ -67,7 +68,8 @@ class Atlas:
     def stencil(self, blocks: np.ndarray) -> int:
         """Store a stencil for this batch, (rows, columns) bool; return the byte offset of its bits."""
         bits = np.packbits(blocks, axis=1).ravel()
-        start, self._stencil_bytes = self._stencil_bytes, self._stencil_bytes + bits.size
+        start = self._stencil_bytes
+        self._stencil_bytes += bits.size
         self._stencils.append(bits)
         return start
 
@@ -94,7 +96,8 @@ class Atlas:
         import cupy
 
         if self._device is None or self._device.size != self.data.size:
-            self._device, self._sent = cupy.empty(self.data.size, np.uint8), 0
+            self._device = cupy.empty(self.data.size, np.uint8)
+            self._sent = 0
         if self._sent < self.used:
             self._device[self._sent : self.used] = cupy.asarray(self.data[self._sent : self.used])
             traffic.sent(self.used - self._sent)
@@ -105,7 +108,8 @@ class Atlas:
         rows, columns = luma.shape
         fours = luma.reshape(rows // 2, 2, columns // 2, 2).sum((1, 3), dtype=np.uint16)
         sprite = np.concatenate([luma.ravel(), ((fours + 2) // 4).astype(np.uint8).ravel()])
-        start, self.used = self.used, self.used + sprite.size
+        start = self.used
+        self.used += sprite.size
         while self.used > self.data.size:
             self.data = np.concatenate([self.data, np.zeros_like(self.data)])
         self.data[start : self.used] = sprite

@@ -44,7 +44,10 @@ of the batch, and `mask` its place among the masks, or -1 where all cells are hi
 pixelate.
 """
 
-_WIDE, _HIGH, _THREADS = 64, 16, 128  # pixels of a tile and threads of a cell, as in cuda/hide.cu
+# the size of a tile in pixels, and the threads of a cell, as in cuda/hide.cu
+_WIDE = 64
+_HIGH = 16
+_THREADS = 128
 
 
 def hide(

@@ -182,10 +182,12 @@ class InstanceMasks:
         input_size: tuple[int, int],
     ) -> None:
         to_map = _to_map(geometry, map_size, input_size)
-        self._map_size, self._maps = map_size, to_map
+        self._map_size = map_size
+        self._maps = to_map
         self._logits: LateArray | None = logits
         self._from_device: list[np.ndarray] | None = None
-        self._frame, self._sizes = frame, np.asarray(sizes_wh, np.int64)[frame]
+        self._frame = frame
+        self._sizes = np.asarray(sizes_wh, np.int64)[frame]
         self._rects = _crop_rects(boxes, to_map[frame], map_size).astype(np.int64)
         self._starts = _starts(self._rects, frame, logits.shape[1])
         # The pixels whose centers, at + 0.5, are in the box.

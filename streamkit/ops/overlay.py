@@ -162,7 +162,10 @@ def _draw_on_host(surface: Surface, marks: np.ndarray, atlas: Atlas) -> None:
 def _fill(luma: np.ndarray, chroma: np.ndarray, x1: int, y1: int, x2: int, y2: int, color: int) -> None:
     """Fill a rectangle with a color. Slices end at the frame's far border by themselves, but not at the near one."""
     if x1 < 0 or y1 < 0:
-        x1, y1, x2, y2 = max(x1, 0), max(y1, 0), max(x2, 0), max(y2, 0)
+        x1 = max(x1, 0)
+        y1 = max(y1, 0)
+        x2 = max(x2, 0)
+        y2 = max(y2, 0)
     pairs = chroma[y1 // 2 : y2 // 2, x1 // 2 : x2 // 2]
     if color >> 24 == 255:
         luma[y1:y2, x1:x2] = color & 255
@@ -199,7 +202,9 @@ def _line(width: int, height: int, border: int, rises: bool) -> tuple[np.ndarray
     inside = (across >= 0) & (across < long // 2)
     row, column = (across[inside], along_it[inside]) if flat else (along_it[inside], across[inside])
     px, py = 2 * column + 1 - ax, 2 * row + 1 - ay
-    squared, along, across_it = dx * dx + dy * dy, px * dx + py * dy, px * dy - py * dx
+    squared = dx * dx + dy * dy
+    along = px * dx + py * dy
+    across_it = px * dy - py * dx
     near = np.where(along <= 0, px**2 + py**2, (px - dx) ** 2 + (py - dy) ** 2) * 4 <= border**2
     between = (along > 0) & (along < squared)
     on = np.where(between, 4 * across_it**2 <= border**2 * squared, near)

@@ -76,7 +76,10 @@ def projection(corners: np.ndarray) -> np.ndarray:
     """
     (x0, y0), (x1, y1), (x2, y2), (x3, y3) = np.asarray(corners, np.float64)
     sum_x, sum_y = x0 - x1 + x2 - x3, y0 - y1 + y2 - y3
-    ax, bx, ay, by = x1 - x2, x3 - x2, y1 - y2, y3 - y2
+    ax = x1 - x2
+    bx = x3 - x2
+    ay = y1 - y2
+    by = y3 - y2
     with np.errstate(all="ignore"):
         area = ax * by - bx * ay
         g, h = (sum_x * by - bx * sum_y) / area, (ax * sum_y - sum_x * ay) / area

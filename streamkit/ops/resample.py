@@ -67,7 +67,9 @@ def smooth_axis(size: int, new_size: int, siting: float | None = None) -> Smooth
     step, count = size / new_size, size
     centers = ((np.arange(new_size) + 0.5) * step - 0.5).clip(0, size - 1)
     if siting is not None:
-        step, count, centers = step / 2, (size + 1) // 2, (centers - siting) / 2
+        step = step / 2
+        count = (size + 1) // 2
+        centers = (centers - siting) / 2
     reach = max(step, 1.0)
     first = np.ceil(centers - reach).astype(np.intp)
     taps = first + np.arange(int(2 * reach) + 1)[:, None]
@@ -126,7 +128,9 @@ def smooth(plane: np.ndarray, across: SmoothAxis, down: SmoothAxis, new: Scratch
 def _sum_rows(plane: np.ndarray, axis: SmoothAxis, new: Scratch) -> np.ndarray:
     """Return the weighted sums of a plane's rows, (n, w) float32."""
     shape = axis.taps.shape[1], plane.shape[1]
-    total, rows, part = new(shape), new(shape, plane.dtype.type), new(shape)
+    total = new(shape)
+    rows = new(shape, plane.dtype.type)
+    part = new(shape)
     total[:] = 0
     for taps, weights in zip(axis.taps, axis.weights, strict=True):
         np.take(plane, taps, 0, out=rows, mode="clip")  # `raise` would copy `out`

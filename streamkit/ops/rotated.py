@@ -84,7 +84,11 @@ def _distance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return the Bhattacharyya distance of the Gaussians of each of `a` and each of `b`: (n, m) float64."""
     x1, y1, xx1, yy1, xy1 = (value[:, None] for value in _gaussian(a))
     x2, y2, xx2, yy2, xy2 = _gaussian(b)
-    xx, yy, xy, x, y = xx1 + xx2, yy1 + yy2, xy1 + xy2, x1 - x2, y1 - y2
+    xx = xx1 + xx2
+    yy = yy1 + yy2
+    xy = xy1 + xy2
+    x = x1 - x2
+    y = y1 - y2
     both = xx * yy - xy * xy
     apart = (xx * (y * y) + yy * (x * x) - 2 * xy * (x * y)) / (both + _EPSILON)
     each = np.maximum(xx1 * yy1 - xy1 * xy1, 0) * np.maximum(xx2 * yy2 - xy2 * xy2, 0)

@@ -64,10 +64,10 @@ PALETTE = (
     0x2E93FF, 0xFF9F1C, 0x2EC27E, 0xE5383B, 0xB57BFF, 0xFFD60A, 0x00C2D1, 0xFF6FB5, 0x1E7800, 0xA51E87,
     0x4BFFD2, 0xFFC3FF, 0x0069A5, 0xA5870F, 0x009687, 0x874BD2, 0xB46987, 0xFFA5A5, 0x87F078, 0x965A1E,
 )  # fmt: skip
-"""RGB, most different first. Number n of anything has color n modulo the length, in every run.
+"""RGB, the most distinct colors first. Class, track or zone n has color n modulo the length, in every run.
 
-The first eight were chosen by hand for video: saturated, bright, well separated. The others were added one by one, each
-the sRGB color farthest from all before it, where the distance is OKLab's, 55 % for normal vision and 45 % for
+The first eight were chosen by hand for video: saturated, bright, well separated. Each of the others is the
+sRGB color farthest from all before it. The distance is OKLab's, weighted 55 % for normal vision and 45 % for
 color-blind vision (the nearer of deuteranopia and protanopia, by Machado, Oliveira and Fernandes, 2009).
 """
 
@@ -76,13 +76,13 @@ def luminance(rgb: int) -> float:
     """Return the relative luminance of an sRGB color, 0 to 1, as defined by WCAG 2."""
     total = 0.0
     for shift, weight in ((16, 0.2126), (8, 0.7152), (0, 0.0722)):
-        value = (rgb >> shift & 255) / 255
-        total += weight * (value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4)
+        channel = (rgb >> shift & 255) / 255
+        total += weight * (channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4)
     return total
 
 
-def ink(rgb: int) -> int:
-    """Return black or white, whichever is easier to read on `rgb`.
+def text_color(rgb: int) -> int:
+    """Return the color of text on the background `rgb`: black or white, whichever is easier to read.
 
     WCAG 2's contrast ratios are equal at 0.18; a little above that, small white letters still read better.
     """
@@ -91,13 +91,13 @@ def ink(rgb: int) -> int:
 
 @lru_cache(maxsize=64)
 def palette_yuv(color: Color) -> tuple[np.ndarray, np.ndarray]:
-    """Return the palette and its inks in a surface's own Y, Cb and Cr.
+    """Return the palette and the colors of text on it in the Y, Cb and Cr of a surface.
 
     Returns:
-        Two (len(PALETTE),) uint32 arrays, Y | Cb << 8 | Cr << 16: the colors, and the ink of text on each.
+        Two (len(PALETTE),) uint32 arrays, Y | Cb << 8 | Cr << 16: the colors, and the color of text on each.
     """
-    inks = [ink(rgb) for rgb in PALETTE]
-    return _packed(PALETTE, color), _packed(inks, color)
+    text_colors = [text_color(rgb) for rgb in PALETTE]
+    return _packed(PALETTE, color), _packed(text_colors, color)
 
 
 def _packed(colors: tuple[int, ...] | list[int], color: Color) -> np.ndarray:

@@ -40,7 +40,8 @@ class PixelTensor:
     """
 
     def __init__(self, array: Array, hold: _Hold) -> None:
-        self._array, self._hold = array, hold
+        self._array = array
+        self._hold = hold
         self.shape: tuple[int, ...] = tuple(array.shape)
         self.dtype: np.dtype[Any] = array.dtype
         self.nbytes = int(array.nbytes)
@@ -102,7 +103,10 @@ class _Hold:
     def __init__(
         self, data: Array, surface: Surface | None = None, *, ready: Any = None, ordered: bool = False
     ) -> None:
-        self._data, self._surface, self._ready, self._ordered = data, surface, ready, ordered
+        self._data = data
+        self._surface = surface
+        self._ready = ready
+        self._ordered = ordered
         self._exported = self._elsewhere = False
 
     def array(self) -> Array:
@@ -153,7 +157,8 @@ class _View:
     """A NumPy view of the memory of a `_Hold`."""
 
     def __init__(self, interface: dict[str, Any], hold: _Hold) -> None:
-        self.__array_interface__, self._hold = interface, hold
+        self.__array_interface__ = interface
+        self._hold = hold
 
 
 def device_of(array: Array) -> AbstractContextManager[object]:
@@ -183,7 +188,9 @@ def mark_read(surface: Surface, stream: Any) -> None:
         driver.wait(stream, surface.ready)
     event = cupy.cuda.Event(disable_timing=True)
     driver.record(event, stream)
-    surface.ready, surface.turn, surface.awaited = event, None, False
+    surface.ready = event
+    surface.turn = None
+    surface.awaited = False
 
 
 def image(frame: Frame, order: Literal["rgb", "bgr"] = "rgb") -> np.ndarray:
@@ -221,7 +228,9 @@ def rgb_tensor(frame: Frame) -> PixelTensor:
 
 def nv12_planes(frame: Frame) -> Nv12Planes:
     """See `Frame.nv12`."""
-    surface, width, height = color.surface_of(frame), frame.width, frame.height
+    surface = color.surface_of(frame)
+    width = frame.width
+    height = frame.height
     color.check_size(surface.data.shape, width, height)
     hold = _Hold(surface.data, surface, ordered=surface.pooled)
     data, rows = hold.array(), surface.height

@@ -48,7 +48,9 @@ def small_image(frame: Frame, limit: tuple[int, int]) -> np.ndarray:
         frame: a frame with pixels.
         limit: maximum width and height of the image.
     """
-    surface, size, counters = surface_of(frame), (frame.width, frame.height), frame._state.counters
+    surface = surface_of(frame)
+    size = (frame.width, frame.height)
+    counters = frame._state.counters
     with device_of(surface.data):
         small, _ = preprocess([surface], [size], small_spec(*size, limit))
         if counters is not None and array_module(small) is not np:

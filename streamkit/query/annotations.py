@@ -40,7 +40,8 @@ class CocoAnnotations:
     """
 
     def __init__(self, folder: Path, labels: Sequence[str]) -> None:
-        self._path, self._instances = folder / "annotations" / "instances_default.json", CocoInstances(labels)
+        self._path = folder / "annotations" / "instances_default.json"
+        self._instances = CocoInstances(labels)
         self._images: list[dict[str, Any]] = []
         self._annotations: list[dict[str, Any]] = []
 
@@ -78,7 +79,9 @@ class YoloAnnotations:
     """
 
     def __init__(self, folder: Path, labels: Sequence[str], columns: Collection[str], points: int) -> None:
-        self._folder, self._labels, self._points = folder, labels, points
+        self._folder = folder
+        self._labels = labels
+        self._points = points
         tasks = {"corners": _rotated_box, "mask": _outline, "keypoints": self._pose}
         self._shape = next((shape for column, shape in tasks.items() if column in columns), _box)
         self._is_pose = self._shape == self._pose

@@ -101,7 +101,9 @@ class Rows:
     """
 
     def __init__(self, reader: Any, cursor: Any, timer: QuestionTimer) -> None:
-        self._reader, self._cursor, self._timer = reader, cursor, timer
+        self._reader = reader
+        self._cursor = cursor
+        self._timer = timer
         self.schema = reader.schema
         self.columns: list[str] = list(reader.schema.names)
 

@@ -33,7 +33,9 @@ class PartReader:
     """
 
     def __init__(self, paths: list[str], schema: Any, system: Any) -> None:
-        self._paths, self._schema, self._system = paths, schema, system
+        self._paths = paths
+        self._schema = schema
+        self._system = system
         self.error: Exception | None = None
 
     def reader(self) -> Any:

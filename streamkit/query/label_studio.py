@@ -35,7 +35,9 @@ class LabelStudioAnnotations:
     """
 
     def __init__(self, folder: Path, name: str, labels: Sequence[str], columns: Collection[str]) -> None:
-        self._folder, self._name, self._labels = folder, name, labels
+        self._folder = folder
+        self._name = name
+        self._labels = labels
         self._tasks: list[dict[str, Any]] = []
         self._points: dict[str, None] = {}
         self._has_polygons = bool({"mask", "corners"} & set(columns))

@@ -39,7 +39,8 @@ class ParsedQuery:
     """
 
     def __init__(self, database: Any, sql: str) -> None:
-        self.sql, self.labels = sql, list[str]()
+        self.sql = sql
+        self.labels = list[str]()
         whole = _parsed(database, sql)
         if whole.get("error"):  # EXPLAIN and the like
             return

@@ -129,7 +129,8 @@ class _Csv:
     """Text with a header."""
 
     def __init__(self, names: Sequence[str], write: Callable[[bytes], None]) -> None:
-        self._write, self._text = write, io.StringIO(newline="")
+        self._write = write
+        self._text = io.StringIO(newline="")
         self._csv = csv.writer(self._text)
         self._csv.writerow(names)
 
@@ -148,7 +149,9 @@ class _Json:
     """An array of objects, one a line."""
 
     def __init__(self, names: Sequence[str], write: Callable[[bytes], None]) -> None:
-        self._names, self._write, self._rows = names, write, 0
+        self._names = names
+        self._write = write
+        self._rows = 0
 
     def add(self, row: Row) -> None:
         self._write((b",\n" if self._rows else b"[\n") + _dumps(dict(zip(self._names, row, strict=True))))
@@ -162,7 +165,9 @@ class _Parquet:
     """A Parquet file with the types of the result."""
 
     def __init__(self, file: AtomicWriter, schema: Any) -> None:
-        self._file, self._schema, self._rows = file, schema, list[dict[str, Any]]()
+        self._file = file
+        self._schema = schema
+        self._rows = list[dict[str, Any]]()
 
     def add(self, row: Row) -> None:
         self._rows.append(

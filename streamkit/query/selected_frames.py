@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamkit.batch.identity import KEY
-from streamkit.batch.job import GONE, VideoFile
+from streamkit.batch.job import NO_VERSION, VideoFile
 from streamkit.batch.remote import opened
 from streamkit.core.counters import Counters
 from streamkit.core.data import Detections, Device, Frame, Skeleton
@@ -82,9 +82,12 @@ class SelectedFrames:
         self, database: Database, labels: Sequence[str], skeleton: Skeleton | None, rows: Iterable[tuple[str, int]]
     ) -> None:
         pa = arrow()
-        self._database, self._labels, self._skeleton = database, tuple(labels), skeleton
+        self._database = database
+        self._labels = tuple(labels)
+        self._skeleton = skeleton
         unique = list(dict.fromkeys(rows))
-        self.count, self.missing = len(unique), MissingFrames()
+        self.count = len(unique)
+        self.missing = MissingFrames()
         keys = pa.array([key for key, _ in unique], pa.string())
         numbers = pa.array([frame for _, frame in unique], pa.int32())
         database.keep("selected", pa.table({"key": keys, "frame": numbers}))
@@ -101,7 +104,7 @@ class SelectedFrames:
         for key, source, path, size, version, frames in videos:
             left = dict.fromkeys(frames)
             try:
-                file = VideoFile(_real_path(path), source, size, version or GONE)
+                file = VideoFile(_real_path(path), source, size, version or NO_VERSION)
                 objects = self._database.table(_OBJECTS, key, frames)
                 numbers = objects["frame"].to_numpy()
                 for frame in _decoded(file, set(frames)):

@@ -69,7 +69,8 @@ class Code:
     """
 
     def __init__(self, facts: Facts, words: Words) -> None:
-        self.facts, self.words = facts, words
+        self.facts = facts
+        self.words = words
         self.objects: dict[Column, int] = {}
         self.frames: dict[Column, int] = {}
         self._deepest = 1

@@ -242,7 +242,9 @@ class _ScheduleCheck:
     """Whether a schedule is open at a frame's time; evaluated once a minute."""
 
     def __init__(self, schedule: Schedule) -> None:
-        self._schedule, self._minute, self._open = schedule, -1, False
+        self._schedule = schedule
+        self._minute = -1
+        self._open = False
 
     def __call__(self, frame: Frame) -> bool:
         at_s = datetime.now(UTC).timestamp() if frame.time_s is None else frame.time_s

@@ -43,8 +43,10 @@ class ZoneMembers:
     """Tracks in the areas of one stage `zone`, for all sources."""
 
     def __init__(self, zone: ZoneScope) -> None:
-        self._zone, self._areas = zone, list(zone.areas)
-        self._labels, self._clocks = Labels(zone.labels), Clocks()
+        self._zone = zone
+        self._areas = list(zone.areas)
+        self._labels = Labels(zone.labels)
+        self._clocks = Clocks()
         self.occupancy = Occupancy(list(zone.areas.values()), debounce_s=zone.debounce_s, track_ttl_s=zone.track_ttl_s)
         self._rows = self._memory = np.zeros(0, np.int64)
         self._now_s = np.zeros(0)

@@ -40,7 +40,9 @@ class RuleGroup:
     def __init__(
         self, rules: Sequence[Rule], code: Code, schedules: Sequence[Schedule], run: Callable[..., int]
     ) -> None:
-        self.rules, self._code, self._run = rules, code, run
+        self.rules = rules
+        self._code = code
+        self._run = run
         durations = [(rule.for_s, rule.clear_s, rule.cooldown_s) for rule in rules]
         self._arrays = (
             np.array([code.add(rule.when) for rule in rules], np.int64),

@@ -15,7 +15,10 @@ from typing import Any
 from streamkit.core.text import did_you_mean
 from streamkit.rules.syntax import Call, Items, Literal, Name, Op, RuleError, Tree, parse, walk
 
-NUMBER, TEXT, BOOL, UNKNOWN = "number", "text", "bool", "unknown"
+NUMBER = "number"
+TEXT = "text"
+BOOL = "bool"
+UNKNOWN = "unknown"
 """The type of a part of a rule. `UNKNOWN` is known from its values only and may be compared with anything."""
 
 _TYPES = {NUMBER: "a number", TEXT: "a text", BOOL: "true or false", UNKNOWN: "anything"}
@@ -72,7 +75,7 @@ class Vocabulary:
     what: str = "rules"
 
     def name(self, name: Name, checker: TypeChecker) -> Typed:
-        """Return the meaning of a name; raise RuleError, made by `checker.wrong`, if it has none."""
+        """Return the meaning of a name; raise RuleError, created by `checker.error`, if it has none."""
         rule_field = self.fields.get(str(name))
         if rule_field is None:
             raise checker.unknown(name.at, f"{self.what} know no name {str(name)!r}", str(name), self.fields)
@@ -95,23 +98,24 @@ class TypeChecker:
     """Resolves and types the parts of one rule."""
 
     def __init__(self, text: str, vocabulary: Vocabulary) -> None:
-        self.text, self.vocabulary = text, vocabulary
+        self.text = text
+        self.vocabulary = vocabulary
 
-    def wrong(self, at: int, reason: str) -> RuleError:
+    def error(self, at: int, reason: str) -> RuleError:
         """Return the error at a position of the rule."""
         return RuleError(self.text, at, reason)
 
     def unknown(self, at: int, reason: str, word: str, choices: Iterable[str], way: str = "") -> RuleError:
         """Return the error for an unknown word, with the nearest known word, or all, or else `way`."""
-        return self.wrong(at, reason + (did_you_mean(word, choices, all_if_few=True) or way))
+        return self.error(at, reason + (did_you_mean(word, choices, all_if_few=True) or way))
 
     def condition(self, tree: Tree, what: str) -> Typed:
         """Type a part that must be true or false."""
         typed = self.of(tree)
         kind = kind_of(typed)
         if kind in (NUMBER, TEXT):
-            way = f"; compare it, as in {words(tree)} {'> 0' if kind == NUMBER else '== ' + _EXAMPLE[TEXT]}"
-            raise self.wrong(tree.at, f"{what} must be true or false, and this is {_TYPES[kind]}{way}")
+            hint = f"; compare it, as in {words(tree)} {'> 0' if kind == NUMBER else '== ' + _EXAMPLE[TEXT]}"
+            raise self.error(tree.at, f"{what} must be true or false, and this is {_TYPES[kind]}{hint}")
         return _as(typed, BOOL)
 
     def of(self, tree: Tree) -> Typed:
@@ -123,7 +127,7 @@ class TypeChecker:
         if isinstance(tree, Call):
             return self.vocabulary.call(tree, self)
         if isinstance(tree, Items):
-            raise self.wrong(tree.at, 'a list is allowed after in only, as in label in ["car", "truck"]')
+            raise self.error(tree.at, 'a list is allowed after in only, as in label in ["car", "truck"]')
         if tree.op in ("&&", "||", "!"):
             return Op(tree.op, self._operands(tree), tree.at)
         if tree.op == "in":
@@ -136,10 +140,10 @@ class TypeChecker:
         elif tree.op in ("==", "!="):
             args = self._same(tree, *self._compared(tree), "only values of the same type can be compared")
         elif tree.op == "%":
-            raise self.wrong(tree.at, "rules have no operator %; numbers have + - * /")
+            raise self.error(tree.at, "rules have no operator %; numbers have + - * /")
         else:
-            why = f"{'<, <=, > and >=' if tree.op in ORDER else '+ - * /'} want numbers"
-            args = tuple(self._need(arg, self.of(arg), NUMBER, why) for arg in tree.args)
+            reason = f"{'<, <=, > and >=' if tree.op in ORDER else '+ - * /'} want numbers"
+            args = tuple(self._need(arg, self.of(arg), NUMBER, reason) for arg in tree.args)
         return Op(tree.op, args, tree.at)
 
     def _compared(self, tree: Op) -> tuple[Typed, Typed]:
@@ -151,7 +155,7 @@ class TypeChecker:
                 lonely = isinstance(arg, Name) and self.vocabulary.foreign(arg) and not self._means(arg)
                 if lonely and self._means(other, TEXT):
                     text = f"{arg} is no name that {self.vocabulary.what} know; if it is a text, put it in quotes"
-                    raise self.wrong(arg.at, f'{text}: "{arg}"') from None
+                    raise self.error(arg.at, f'{text}: "{arg}"') from None
             raise
 
     def _means(self, tree: Tree, kind: str | None = None) -> bool:
@@ -179,16 +183,16 @@ class TypeChecker:
         kind = kind_of(typed)
         if kind in (NUMBER, TEXT):
             word = {"&&": "and", "||": "or", "!": "not"}[tree.op]
-            way = f"; compare {words(arg)} with something"
+            hint = f"; compare {words(arg)} with something"
             if tree.op == "!":
-                way = f", as in not ({words(arg)} == {_EXAMPLE[kind]})"
-            raise self.wrong(arg.at, f"{word} wants true or false, and {words(arg)} is {_TYPES[kind]}{way}")
+                hint = f", as in not ({words(arg)} == {_EXAMPLE[kind]})"
+            raise self.error(arg.at, f"{word} wants true or false, and {words(arg)} is {_TYPES[kind]}{hint}")
         return _as(typed, BOOL)
 
     def _need(self, arg: Tree, typed: Typed, kind: str, why: str) -> Typed:
         actual_kind = kind_of(typed)
         if actual_kind not in (kind, UNKNOWN):
-            raise self.wrong(arg.at, f"{why}, and {words(arg)} is {_TYPES[actual_kind]}{self._way(arg, typed, kind)}")
+            raise self.error(arg.at, f"{why}, and {words(arg)} is {_TYPES[actual_kind]}{self._way(arg, typed, kind)}")
         return _as(typed, kind)
 
     def _way(self, arg: Tree, typed: Typed, kind: str) -> str:
@@ -205,15 +209,15 @@ class TypeChecker:
         second = kind_of(right)
         if first == second == UNKNOWN:
             text = f"the types of {words(left)} and {words(right)} are unknown before the run"
-            raise self.wrong(tree.at, f"{text}; compare each with a value")
+            raise self.error(tree.at, f"{text}; compare each with a value")
         if UNKNOWN not in (first, second) and first != second:
             types = f"{words(left)} is {_TYPES[first]} and {words(right)} is {_TYPES[second]}"
-            raise self.wrong(tree.at, f"{why}; {types}{_mended(left, right)}")
+            raise self.error(tree.at, f"{why}; {types}{_mended(left, right)}")
         for side, other in ((left, right), (right, left)):
             values = side.field.values if isinstance(side, Fact) else None
             if isinstance(other, Literal) and values is not None and other.value not in values:
                 near = did_you_mean(str(other.value), values, all_if_few=len(values) <= _FEW)
-                raise self.wrong(other.at, f"{words(side)} is never {other.value!r}{near}")
+                raise self.error(other.at, f"{words(side)} is never {other.value!r}{near}")
         return _as(left, second), _as(right, first)
 
     def _inside(self, tree: Op) -> Typed:
@@ -221,17 +225,17 @@ class TypeChecker:
         if not isinstance(right, Items):
             meaning = self.vocabulary.inside(tree, self)
             if meaning is None:
-                raise self.wrong(right.at, 'in needs a list after it, as in label in ["car", "truck"]')
+                raise self.error(right.at, 'in needs a list after it, as in label in ["car", "truck"]')
             return meaning
         typed_left = self.of(left)
         items = tuple(map(self.of, right.items))
         if not items:
-            raise self.wrong(right.at, "an empty list matches nothing; list the allowed values")
+            raise self.error(right.at, "an empty list matches nothing; list the allowed values")
         for item in items:
             if not isinstance(item, Literal) or isinstance(item.value, bool):
-                raise self.wrong(item.at, "a list has numbers and texts only")
-            why = "a list must have the type of the left side"
-            typed_left, _ = self._same(Op("in", (left, right), item.at), typed_left, item, why)
+                raise self.error(item.at, "a list has numbers and texts only")
+            reason = "a list must have the type of the left side"
+            typed_left, _ = self._same(Op("in", (left, right), item.at), typed_left, item, reason)
         return Op("in", (typed_left, Items(items, right.at)), tree.at)
 
 

@@ -60,8 +60,8 @@ class ListFile:
         try:
             stat = self.path.stat()
         except OSError as error:
-            why = "there is no file" if isinstance(error, FileNotFoundError) else error.strerror
-            raise ValueError(f"{why} {self.path}") from None
+            reason = "there is no file" if isinstance(error, FileNotFoundError) else error.strerror
+            raise ValueError(f"{reason} {self.path}") from None
         return stat.st_mtime_ns, stat.st_size
 
     def _read(self) -> None:
@@ -69,8 +69,8 @@ class ListFile:
         try:
             lines = self.path.read_text(encoding="utf-8-sig").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            why = getattr(error, "strerror", None) or "it is no UTF-8 text"
-            raise ValueError(f"{self.path} cannot be read: {why}") from None
+            reason = getattr(error, "strerror", None) or "it is no UTF-8 text"
+            raise ValueError(f"{self.path} cannot be read: {reason}") from None
         self._entries = frozenset(filter(None, (entry_key(line.partition("#")[0]) for line in lines)))
         self._version = version
 

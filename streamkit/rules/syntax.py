@@ -113,9 +113,12 @@ class RuleError(ValueError):
 
     def __init__(self, text: str, offset: int, reason: str) -> None:
         before = text[:offset]
-        self.text, self.offset, self.reason = text, offset, reason
+        self.text = text
+        self.offset = offset
+        self.reason = reason
         self.others: tuple[RuleError, ...] = ()
-        self.line, self.column = before.count("\n") + 1, offset - before.rfind("\n")
+        self.line = before.count("\n") + 1
+        self.column = offset - before.rfind("\n")
         super().__init__(f"{f'line {self.line}, ' if self.line > 1 else ''}column {self.column}: {reason}")
 
     @property
@@ -157,8 +160,8 @@ def _prepared(text: str) -> tuple[str, float]:
             opened.append(at)
         elif kind == "close":
             if not opened or text[opened[-1]] != _PAIRS[token]:
-                way = f"; the {text[opened[-1]]} at column {opened[-1] + 1} is still open" if opened else ""
-                raise RuleError(text, at, f"this {token} has no opening bracket; remove it{way}")
+                hint = f"; the {text[opened[-1]]} at column {opened[-1] + 1} is still open" if opened else ""
+                raise RuleError(text, at, f"this {token} has no opening bracket; remove it{hint}")
             opened.pop()
         elif kind == "word" and token == "for":
             for_s = _duration(text, match.end())
@@ -195,13 +198,12 @@ class _AstBuilder:
         try:
             parsed = CELParser().parse(condition)
         except CELParseError as error:
-            line = error.line or 1
-            column = error.column or 1
-            lines = condition.splitlines(keepends=True)
-            raise self.wrong(condition, sum(map(len, lines[: line - 1])) + column - 1, error) from None
+            lines_before = condition.splitlines(keepends=True)[: (error.line or 1) - 1]
+            offset = sum(map(len, lines_before)) + (error.column or 1) - 1
+            raise self.syntax_error(condition, offset, error) from None
         self.tree = self.build(parsed, 0)
 
-    def wrong(self, condition: str, at: int, error: Any) -> RuleError:
+    def syntax_error(self, condition: str, at: int, error: Any) -> RuleError:
         """Return the error where CEL's parser stopped."""
         token = getattr(error.__context__, "token", None)
         if token is not None and token.type == "$END":

@@ -68,7 +68,7 @@ class DetectionVocabulary(Vocabulary):
             return self._object(text, UNKNOWN, name.at)
         if len(name.parts) == 1 and (self.above.labels is None or text in self.above.labels):
             return self._label(text, name.at)
-        raise checker.wrong(name.at, self._no_name(name))
+        raise checker.error(name.at, self._no_name(name))
 
     def foreign(self, name: Name) -> bool:
         """See `Vocabulary.foreign`."""
@@ -95,7 +95,7 @@ class DetectionVocabulary(Vocabulary):
 
     def _measured(self, text: str, name: Name, checker: TypeChecker) -> Typed:
         if not self._there(text):
-            raise checker.wrong(name.at, f"{name} is measured by a stage {MEASURED[text]}; put one above the rule")
+            raise checker.error(name.at, f"{name} is measured by a stage {MEASURED[text]}; put one above the rule")
         if text == "direction" and self.above.ways is not None:
             ways = tuple(self.above.ways.arrows)
             return self._object(text, TEXT, name.at, ways)
@@ -109,10 +109,10 @@ class DetectionVocabulary(Vocabulary):
         first = parts[0] if parts else ""
         if first not in attributes:
             whose, of = ("frames", "without") if of_frame else ("objects", "with")
-            way = f"; put a stage classify {of} of:, or ask, above the rule"
-            raise checker.unknown(name.at, f"{whose} have no attribute {first!r}", first, attributes, way)
+            hint = f"; put a stage classify {of} of:, or ask, above the rule"
+            raise checker.unknown(name.at, f"{whose} have no attribute {first!r}", first, attributes, hint)
         if len(parts) > 2 or parts[1:] not in ((), ("label",), ("score",)):
-            raise checker.wrong(name.at, f"an attribute has a label and a score; write {first}.label, not {name}")
+            raise checker.error(name.at, f"an attribute has a label and a score; write {first}.label, not {name}")
         part = parts[1] if len(parts) > 1 else "label"
         number = part == "score" or first in self.above.numbers
         key = f"{'frame' if of_frame else 'attributes'}.{first}" + (".score" if part == "score" else "")
@@ -137,7 +137,7 @@ class DetectionVocabulary(Vocabulary):
     def call(self, call: Call, checker: TypeChecker) -> Typed:
         """Resolve one of `CALLS`."""
         if call.name == "file":
-            raise checker.wrong(call.at, 'file is allowed after in only, as in plate in file("known.txt")')
+            raise checker.error(call.at, 'file is allowed after in only, as in plate in file("known.txt")')
         if call.name not in CALLS:
             raise checker.unknown(call.at, f"there is no function {call.name!r}", call.name, CALLS)
         if call.name in ("present", "absent"):
@@ -149,9 +149,9 @@ class DetectionVocabulary(Vocabulary):
     def _count(self, call: Call, checker: TypeChecker) -> Fact:
         if len(call.args) > 1:
             text = f"{call.name} takes one condition; join several by and, as in {call.name}(person and score > 0.5)"
-            raise checker.wrong(call.args[1].at, text)
+            raise checker.error(call.args[1].at, text)
         if self._counting:
-            raise checker.wrong(call.at, f"{call.name} is not allowed within another count; compare the counts outside")
+            raise checker.error(call.at, f"{call.name} is not allowed within another count; compare the counts outside")
         condition = self._of_objects(call, checker) if call.args else _ALL
         key = f"count({words(condition) if call.args else ''})"
         members = self._members(condition)
@@ -173,14 +173,14 @@ class DetectionVocabulary(Vocabulary):
             self._counting = False
         if not is_per_object(condition, self.facts):
             text = f"{call.name} needs a condition on objects, such as {call.name}(person)"
-            raise checker.wrong(arg.at, f"{text}; {words(condition)} does not refer to objects")
+            raise checker.error(arg.at, f"{text}; {words(condition)} does not refer to objects")
         return condition
 
     def _quoted_label(self, literal: Literal, checker: TypeChecker) -> Op:
         label = str(literal.value)
         if self.above.labels is not None and label not in self.above.labels:
             near = did_you_mean(label, self.above.labels, all_if_few=len(self.above.labels) <= _FEW)
-            raise checker.wrong(literal.at, f"no model above the rule has a class {label!r}{near}")
+            raise checker.error(literal.at, f"no model above the rule has a class {label!r}{near}")
         return self._label(label, literal.at)
 
     def _members(self, condition: Typed) -> tuple[Area, str | None] | None:
@@ -212,13 +212,13 @@ class DetectionVocabulary(Vocabulary):
 
     def _single_argument(self, call: Call, checker: TypeChecker) -> Any:
         if len(call.args) != 1:
-            raise checker.wrong(call.at, f"{call.name} takes one name, as in {call.name}(zone.door)")
+            raise checker.error(call.at, f"{call.name} takes one name, as in {call.name}(zone.door)")
         return call.args[0]
 
     def _area(self, arg: Any, checker: TypeChecker) -> Area:
         name = arg.value if isinstance(arg, Literal) else str(arg) if isinstance(arg, Name) else None
         if not isinstance(name, str):
-            raise checker.wrong(arg.at, f"{words(arg)} is no area; write STAGE.AREA, such as zone.door")
+            raise checker.error(arg.at, f"{words(arg)} is no area; write STAGE.AREA, such as zone.door")
         stage, _, area = name.partition(".")
         zone = self.above.zones.get(stage)
         if zone is None:
@@ -256,7 +256,7 @@ class DetectionVocabulary(Vocabulary):
         )
         if zone.labels and isinstance(label, str) and label not in zone.labels:
             text = f"{area.stage} watches {', '.join(zone.labels)} only, so no {label} is ever in {area}"
-            raise checker.wrong(left.at, f"{text}; add it to labels of {area.stage}")
+            raise checker.error(left.at, f"{text}; add it to labels of {area.stage}")
 
     # ------------------------------------------------------------------------------------------------------ events
 
@@ -273,7 +273,7 @@ class DetectionVocabulary(Vocabulary):
 
     def _happening(self, call: Call, checker: TypeChecker) -> tuple[Happening, str]:
         if not 1 <= len(call.args) <= 2:
-            raise checker.wrong(call.at, f"{call.name} takes an event, and optionally a condition on its data")
+            raise checker.error(call.at, f"{call.name} takes an event, and optionally a condition on its data")
         arg = call.args[0]
         event = str(arg.value) if isinstance(arg, Literal) else str(arg) if isinstance(arg, Name) else ""
         stage, _, kind = event.partition(".")
@@ -285,8 +285,8 @@ class DetectionVocabulary(Vocabulary):
         ]
         if stage not in kinds_by_stage:
             what = f"{stage} writes no events" if stage in self.above.stages else f"there is no stage {stage!r}"
-            way = "; put a stage that writes events above the rule"
-            raise checker.unknown(arg.at, f"{what} above the rule", event, names, way)
+            hint = "; put a stage that writes events above the rule"
+            raise checker.unknown(arg.at, f"{what} above the rule", event, names, hint)
         if kind and kinds_by_stage[stage] and kind not in kinds_by_stage[stage]:
             stage_events = [f"{stage}.{event_kind}" for event_kind in kinds_by_stage[stage]]
             raise checker.unknown(arg.at, f"{stage} writes no event {kind!r}", event, stage_events)
@@ -323,13 +323,13 @@ def _in_file(left: Any, call: Call, folder: Path, checker: TypeChecker) -> InFil
     text_fact = checker.of(left)
     if not isinstance(text_fact, Fact) or kind_of(text_fact) not in (TEXT, UNKNOWN):
         text = f"only a name that stands for a text can be in a file, such as plate; {words(left)} is none"
-        raise checker.wrong(left.at, text)
+        raise checker.error(left.at, text)
     path = call.args[0] if len(call.args) == 1 else None
     if not isinstance(path, Literal) or not isinstance(path.value, str):
-        raise checker.wrong(call.at, 'file takes the path of a text file in quotes, as in plate in file("known.txt")')
+        raise checker.error(call.at, 'file takes the path of a text file in quotes, as in plate in file("known.txt")')
     try:
         file = ListFile(list_file_path(path.value, folder))
     except ValueError as error:
-        raise checker.wrong(path.at, f"{error}; write one text per line into it") from None
+        raise checker.error(path.at, f"{error}; write one text per line into it") from None
     of_text = replace(text_fact, field=replace(text_fact.field, kind=TEXT))
     return InFile(f"{text_fact.key} in {words(call)}", RuleField(BOOL), call.at, words(call), of_text, file)

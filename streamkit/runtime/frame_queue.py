@@ -41,7 +41,8 @@ class FrameQueue:
         self.dropped = Counter[str]()
         self._reader: int | None = None  # the id of the thread that reads
         lock = threading.Lock()
-        self._readable, self._writable = threading.Condition(lock), threading.Condition(lock)
+        self._readable = threading.Condition(lock)
+        self._writable = threading.Condition(lock)
         self._error: BaseException | None = None
         self._closed = self._refuses = False
 
@@ -122,7 +123,8 @@ class FrameQueue:
     def close(self, error: BaseException | None = None) -> None:
         """End the queue after the frames in it; the reader then gets `error`."""
         with self._readable:
-            self._closed, self._error = True, error
+            self._closed = True
+            self._error = error
             self._readable.notify_all()
 
     def refuse(self) -> None:
@@ -157,7 +159,8 @@ class FrameQueueSink(Sink):
 
     def flush(self) -> None:
         """Queue the frames of the batch."""
-        frames, self._batch = self._batch, []
+        frames = self._batch
+        self._batch = []
         replaced, refused = self.queue.put(frames)
         if replaced:
             self.context.counters.add(LOOP_BUSY, replaced)

@@ -29,7 +29,8 @@ class FrameStream:
     """
 
     def __init__(self, thread: RunThread, queue: FrameQueue) -> None:
-        self._thread, self._queue = thread, queue
+        self._thread = thread
+        self._queue = queue
         self._over = False
 
     def __iter__(self) -> FrameStream:
@@ -80,7 +81,7 @@ class FrameStream:
 
     def __repr__(self) -> str:
         thread = self._thread
-        state = "ended" if self._over or thread.ended else "running" if thread.begun else "not begun"
+        state = "ended" if self._over or thread.ended else "running" if thread.started else "not started"
         return f"FrameStream({', '.join(thread.run.states)}; {state} on {thread.run.device})"
 
     def __enter__(self) -> FrameStream:

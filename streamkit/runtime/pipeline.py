@@ -132,11 +132,13 @@ class PipelineRun(Controls):
         self.lessons: list[Callable[[float], None]] = []
         self.seconds = 0.0
         self._start_s: float | None = None
-        self._lock, self._stage_log = threading.Lock(), stage_log()
+        self._lock = threading.Lock()
+        self._stage_log = stage_log()
         self._stopped_at_s: float | None = None
         self._trace = trace
         self._spans: Callable[[], Spans] = Spans if trace is None else trace.current_track
-        self._traces, self._failed_exports = telemetry.batch_traces(graph), telemetry.FailedExports()
+        self._traces = telemetry.batch_traces(graph)
+        self._failed_exports = telemetry.FailedExports()
         if self._traces is not None:
             self._spans = spans_with(self._traces, self._spans)
         graph_config = graph.config
@@ -144,12 +146,7 @@ class PipelineRun(Controls):
         self._live = sum(map(drops_late_frames, sources))
         if config.expected_live:
             self._live = max(self._live, config.expected_live, QUICK_SOURCES + 1)
-        self._sizes = batch_sizes(graph_config.batch.size, device)
-        if device.kind == "cuda" and self._live > QUICK_SOURCES:
-            expected = self._live * _LIVE_FPS * graph_config.batch.max_wait
-            if config.keep_running and config.live_may_come is not False:
-                expected = max(expected, self._sizes[-1] / 2)
-            self._sizes = (live_batch_size(self._sizes[-1], expected),)
+        self._sizes = self._batch_sizes(config)
         latency_s = LIVE_LATENCY_S if graph_config.batch.max_latency is None else graph_config.batch.max_latency
         self._batcher = Batcher(
             self._sizes[-1], graph_config.batch.max_wait, device.xp, batches_ahead(device), latency_s,
@@ -168,14 +165,17 @@ class PipelineRun(Controls):
             self.sources.pause(id_)
         self._lanes = partition(graph)
         for lane in self._lanes:
-            lane.workers = instances(lane.nodes, device, config.own_cores)
+            lane.workers = instances(lane.nodes, device, config.reserved_cores)
         self._decoded = connect(graph, self._lanes)
         outputs = self.outputs = GraphOutputs(
             graph, self._lanes, self.sources.count, self._batcher.batch_done, self._source_complete
         )  # fmt: skip
         self._count = outputs.count if self._traces is None else self._traces.counted(self._lanes, outputs.count)
-        self.finished, self.detections, self.events = outputs.finished, outputs.detections, outputs.events
-        self.latency, self.listen = outputs.latency, outputs.listen
+        self.finished = outputs.finished
+        self.detections = outputs.detections
+        self.events = outputs.events
+        self.latency = outputs.latency
+        self.listen = outputs.listen
         facts = wanted(graph_config.alarms)
         self._observer = Observer(facts, lambda: self.states, self._runners, folders(graph), device)
         self.alarms = Alarms(
@@ -184,6 +184,17 @@ class PipelineRun(Controls):
         )  # fmt: skip
         self.alarms.listen(outputs.count_event)
         self._watchdog = Watchdog(graph_config.watchdog_s, self._runners)
+
+    def _batch_sizes(self, config: RunConfig) -> tuple[int, ...]:
+        """Return the sizes of batches: a single size for many live sources on a GPU."""
+        batch = self.graph.config.batch
+        sizes = batch_sizes(batch.size, self.device)
+        if self.device.kind != "cuda" or self._live <= QUICK_SOURCES:
+            return sizes
+        expected = self._live * _LIVE_FPS * batch.max_wait
+        if config.keep_running and config.live_may_come is not False:
+            expected = max(expected, sizes[-1] / 2)
+        return (live_batch_size(sizes[-1], expected),)
 
     # --------------------------------------------------------------------------------------------------- the run
 

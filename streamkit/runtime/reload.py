@@ -89,7 +89,9 @@ class ReloadingPipeline(RunDelegate[R]):
     """
 
     def __init__(self, path: Path, load: Callable[[], Graph], make: Callable[[Graph], R]) -> None:
-        self._path, self._load, self._make = path, load, make
+        self._path = path
+        self._load = load
+        self._make = make
         self._names: list[Path] = []  # the plugins that the YAML names, files and folders
         self._read: tuple[int, int, int] | None = None
         self._seen = self._applied = self._signature()
@@ -125,7 +127,8 @@ class ReloadingPipeline(RunDelegate[R]):
                     return code
                 ended_run = self._running.run_counts(), self._running.seconds
                 before = {source.id: source_facts(source) for source in self._running.graph.sources}
-                graph, self._next = self._next, None
+                graph = self._next
+                self._next = None
                 self._running = self._created(graph)
                 self._past.append(ended_run)
                 self._live.apply(self._graph, self._running)
@@ -143,7 +146,8 @@ class ReloadingPipeline(RunDelegate[R]):
                 raise
             logger.warning(f"{self._path}: the edit cannot be applied; the previous pipeline continues: {error}")
             self.rejected = str(error)
-            self._graph, self._before = self._before, None
+            self._graph = self._before
+            self._before = None
             return self._create(self._graph)
 
     def _create(self, graph: Graph) -> R:
@@ -161,7 +165,9 @@ class ReloadingPipeline(RunDelegate[R]):
             logger.warning(f"{self._path}: the new stages cannot be opened; the previous pipeline continues: {error}")
             self.rejected = str(error)
             with self._lock:
-                self._next, self._graph, self._before = self._before, self._before, None
+                self._next = self._before
+                self._graph = self._before
+                self._before = None
             return 1
 
     def stop(self) -> None:
@@ -172,7 +178,8 @@ class ReloadingPipeline(RunDelegate[R]):
     def check_files(self) -> None:
         """Check for changed files; apply them once they have not changed between two checks."""
         signature = self._signature()
-        settled, self._seen = signature == self._seen, signature
+        settled = signature == self._seen
+        self._seen = signature
         if (
             not settled
             or signature == self._applied
@@ -181,7 +188,8 @@ class ReloadingPipeline(RunDelegate[R]):
             or not self._running.ready
         ):
             return
-        self._checking, self._applied = True, signature
+        self._checking = True
+        self._applied = signature
         try:
             self._follow(self._load())
             self.rejected = ""
@@ -201,7 +209,8 @@ class ReloadingPipeline(RunDelegate[R]):
         try:
             stamp = _stamp(self._path)
             if stamp != self._read:
-                self._names, self._read = plugin_names(self._path), stamp
+                self._names = plugin_names(self._path)
+                self._read = stamp
         except OSError:
             return None
         files = [file for name in self._names for file in files_of(name)]
@@ -209,7 +218,9 @@ class ReloadingPipeline(RunDelegate[R]):
 
     def _follow(self, new: Graph) -> None:
         """Apply the changes in the file; live changes to other sources and options are kept."""
-        old, edited, settings = self._graph, edited_sources(self._graph, new), changed_settings(self._graph, new)
+        old = self._graph
+        edited = edited_sources(self._graph, new)
+        settings = changed_settings(self._graph, new)
         self._running.forget(edited, settings)
         self._graph = new
         if not alike(old, new):
@@ -218,7 +229,8 @@ class ReloadingPipeline(RunDelegate[R]):
             )
             with self._lock:
                 self._live = LiveChanges() if old.config.state is not None else self._changes(old)
-                self._before, self._next = old, new
+                self._before = old
+                self._next = new
                 self._carried.begin()
                 self._running.stop()
             return

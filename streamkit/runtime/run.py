@@ -35,7 +35,7 @@ class RunConfig:
         expected_live: number of live sources that may be added to a process at once; it is ready for them when its
             networks are tuned.
         parallel_files: number of files that a process reads at the same time; by default, the device decides.
-        own_cores: number of CPU cores that a process uses; by default, all that it may use.
+        reserved_cores: number of CPU cores that a process uses; by default, all that it may use.
         per_source: make batches of one source each, all full but the last of a source: the same batches in every run.
     """
 
@@ -46,7 +46,7 @@ class RunConfig:
     live_may_come: bool | None = None
     expected_live: int = 0
     parallel_files: int | None = None
-    own_cores: int | None = None
+    reserved_cores: int | None = None
     per_source: bool = False
 
 

@@ -51,7 +51,7 @@ class RunOutcome:
     """How far a run is.
 
     Attributes:
-        thread: its thread, once it has begun.
+        thread: its thread, once it has started.
         closed: whether it is stopped, or will never begin.
         over: set at its end; to be waited for, as Ctrl-C in a `join` marks a thread as ended that is not.
         code: its exit code, once it is known.
@@ -69,7 +69,7 @@ class RunThread:
     """Runs a pipeline on a thread. The run is stopped when this object is deleted, or Python exits.
 
     Args:
-        run: the run, not yet begun.
+        run: the run, not yet started.
     """
 
     def __init__(self, run: LoopRun) -> None:
@@ -78,8 +78,8 @@ class RunThread:
         self._finalizer = weakref.finalize(self, _abandon, run, self._outcome)
 
     @property
-    def begun(self) -> bool:
-        """Whether the run has begun."""
+    def started(self) -> bool:
+        """Whether the run has started."""
         return self._outcome.thread is not None
 
     @property
@@ -102,7 +102,7 @@ class RunThread:
 
     def wait(self) -> dict[str, Any]:
         """Wait until the run has ended; return its report. Raises the run's error."""
-        if self.begun:
+        if self.started:
             _await(self._outcome.over)
         if self._outcome.error is not None:
             raise self._outcome.error
@@ -192,7 +192,8 @@ def _end(run: LoopRun, outcome: RunOutcome, wait: bool) -> None:
     """Stop a run; wait for its end unless the calling thread is the run's."""
     if run.queue is not None:
         run.queue.abort()
-    outcome.closed, thread = True, outcome.thread
+    outcome.closed = True
+    thread = outcome.thread
     if thread is not None and not outcome.over.is_set():
         if outcome.code is None and not run.stopping:
             run.stop()

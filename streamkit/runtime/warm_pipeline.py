@@ -28,20 +28,23 @@ class WarmPipeline(PipelineRun):
         graph: the graph to run, without sources.
         device: the device to run it on.
         slots: number of sources to read at the same time; others wait for a slot.
-        own_cores: number of CPU cores to use; None for all.
+        reserved_cores: number of CPU cores to use; None for all.
     """
 
     future_type = Future
 
-    def __init__(self, graph: Graph, device: Device, *, slots: int = 1, own_cores: int | None = None) -> None:
+    def __init__(self, graph: Graph, device: Device, *, slots: int = 1, reserved_cores: int | None = None) -> None:
         per_source = device.kind == "cpu"
-        config = RunConfig(keep_running=True, parallel_files=slots, own_cores=own_cores, per_source=per_source)
+        config = RunConfig(
+            keep_running=True, parallel_files=slots, reserved_cores=reserved_cores, per_source=per_source
+        )
         super().__init__(graph, device, config)
         if device.kind == "cuda":
             self._sizes = self._sizes[-1:]  # batches of files are full, and each size costs seconds at the start
         self.alarms.disable()  # each source is a job; its outcome is returned to the caller
         self.outputs.by_source = True
-        self._opened, self._over = threading.Event(), threading.Event()
+        self._opened = threading.Event()
+        self._over = threading.Event()
         self._awaited: dict[str, tuple[threading.Event, Callable[[], None]]] = {}
         self._error: BaseException | None = None
 

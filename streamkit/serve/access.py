@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is who: the tokens of the server, of a file and of the page, and the sessions that were opened with them."""
+"""Identities: the tokens of the server, of a file and of the page, and the sessions that were opened with them."""
 
 from __future__ import annotations
 
@@ -81,11 +81,11 @@ class Access:
         self.sessions.end_of(session.key)  # its token was revoked by another process
         return None
 
-    def active(self, who: Identity) -> bool:
+    def active(self, identity: Identity) -> bool:
         """Whether a token still exists, and its session has not ended."""
-        if not any(token.key == who.key for token in self.tokens()):
+        if not any(token.key == identity.key for token in self.tokens()):
             return False
-        return not who.session or self.sessions.active(who.session)
+        return not identity.session or self.sessions.active(identity.session)
 
     def create(self, name: str, role: Role, by: str) -> str:
         """Create a token; return its text.

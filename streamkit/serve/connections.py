@@ -161,7 +161,7 @@ class Connection(H11Protocol):
         if self.transport.is_closing():
             return
         self._refused.add(f"{part} too slow")
-        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):  # no response has begun
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):  # no response has started
             self._reject(408, f"the {part} of a request must arrive within {self._limits.send_s:g} seconds")
         self.transport.close()
 

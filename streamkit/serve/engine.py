@@ -239,9 +239,9 @@ class ServeEngine:
                 f"{id_} is a {source.kind}, which has no packets to record; only videos and cameras can be recorded",
             )
         if source.state != "running":
-            why = f": {source.message}" if source.message else ""
+            reason = f": {source.message}" if source.message else ""
             raise RequestRejected(
-                409, f"{id_} delivers no frames: it is {source.state}{why}; record it when it is running"
+                409, f"{id_} delivers no frames: it is {source.state}{reason}; record it when it is running"
             )
         for name in recorders:
             self._apply(self.running.trigger, name, id_)
@@ -256,9 +256,9 @@ class ServeEngine:
         recorders = [node for node in self._nodes() if issubclass(node.type, Record)]
         allowed = bool(recorders) and all(node.options.get("hidden") == ALLOW for node in recorders)
         if not allowed and (hides := self.hides()):
-            way = f"write `hidden: {ALLOW}` under {recorders[0].id} in the YAML" if recorders else "download it there"
+            hint = f"write `hidden: {ALLOW}` under {recorders[0].id} in the YAML" if recorders else "download it there"
             raise RequestRejected(
-                403, f"the clip shows what {', '.join(hides)} hides; to show clips nevertheless, {way}"
+                403, f"the clip shows what {', '.join(hides)} hides; to show clips nevertheless, {hint}"
             )
 
     def check_image(self, number: int, *, snapshot: bool = False) -> None:
@@ -311,8 +311,8 @@ class ServeEngine:
         except RequestRejected as error:
             if not unchanged or error.status != 422:
                 raise
-            way = f"; it keeps the options {', '.join(unchanged)}: send `options` to replace them"
-            raise RequestRejected(422, error.text + way) from None
+            hint = f"; it keeps the options {', '.join(unchanged)}: send `options` to replace them"
+            raise RequestRejected(422, error.text + hint) from None
 
     def _config(self, id_: str, entry: dict[str, Any], uri: str | None, options: dict[str, Any] | None) -> SourceConfig:
         """A source's entry with another address and other options, each unless None, checked like a YAML entry."""
@@ -410,23 +410,22 @@ class ServeEngine:
         )
 
     def _settings(self, node: Node) -> list[api_models.Setting]:
-        live = self.running.changeable(node.id)
-        if not live:
+        values = self.running.changeable(node.id)
+        if not values:
             return []
         schema = model_of(node.type).json_schema()["properties"]
-        whole = next((stage for stage in self.graph.config.stages if stage.id == node.table), None)
-        helps = {} if whole is None else {option.name: option.help for option in options(whole.type)}
-        # the zone editor has these
-        drawn = {shape_option.path[0] for shape_option in shape_options(node.type)} | {SOURCES}
+        config = next((stage for stage in self.graph.config.stages if stage.id == node.table), None)
+        help_by_option = {} if config is None else {option.name: option.help for option in options(config.type)}
+        in_zone_editor = {shape_option.path[0] for shape_option in shape_options(node.type)} | {SOURCES}
         return [
             api_models.Setting(
                 option.name,
-                _masked(live[option.name]),
-                option.help or helps.get(option.name, ""),
+                _masked(values[option.name]),
+                option.help or help_by_option.get(option.name, ""),
                 schema.get(option.name, {}),
             )
             for option in options(node.type)
-            if option.name in live and option.name not in drawn
+            if option.name in values and option.name not in in_zone_editor
         ]
 
     def set(self, id_: str, values: dict[str, Any]) -> StageView:

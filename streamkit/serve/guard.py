@@ -135,24 +135,24 @@ class Guard:
         state = scope.setdefault("state", {})
         locked = changes or not self._open(scope, request.headers)
         state["guesses"] = self._guesses
-        who = None
+        identity = None
         _put(state, None)
         try:
-            who = self._identify(scope["method"], request)
-            _put(state, who)
+            identity = self._identify(scope["method"], request)
+            _put(state, identity)
         except TooManyGuesses as error:
             self._refused.add("too many wrong tokens")
             state["wait_s"] = error.wait_s
             if locked:
                 await _refuse(receive, send, 429, str(error), {"retry-after": str(error.wait_s)})
                 return
-        if locked and who is None:
+        if locked and identity is None:
             self._refused.add("token")
             await _refuse(receive, send, 401, NO_TOKEN, {"www-authenticate": "Bearer"})
         elif scope["method"] not in SAFE:
             await self._with_body(scope, receive, send)
-        elif who is not None and scope["path"].startswith(f"{API}/"):
-            await self._until_revoked(who, scope, receive, send)
+        elif identity is not None and scope["path"].startswith(f"{API}/"):
+            await self._until_revoked(identity, scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
@@ -164,19 +164,19 @@ class Guard:
             cause = "host"
         else:
             try:
-                who = self._identify("POST", request)
+                identity = self._identify("POST", request)
             except TooManyGuesses:
                 cause = "too many wrong tokens"
             else:
-                if who is not None and self._open_sockets < self._max_sockets:
-                    _put(scope.setdefault("state", {}), who)
+                if identity is not None and self._open_sockets < self._max_sockets:
+                    _put(scope.setdefault("state", {}), identity)
                     self._open_sockets += 1
                     try:
-                        await self._app(scope, receive, self._closing(who, send))
+                        await self._app(scope, receive, self._closing(identity, send))
                     finally:
                         self._open_sockets -= 1
                     return
-                cause = "token" if who is None else "too many WebSockets"
+                cause = "token" if identity is None else "too many WebSockets"
         self._refused.add(cause)
         await receive()
         await send({"type": "websocket.close", "code": 1008})
@@ -191,7 +191,7 @@ class Guard:
         return self._readers is Readers.EVERYBODY
 
     def _identify(self, method: str, request: HTTPConnection) -> Identity | None:
-        """Who sent a request.
+        """Return the identity of the sender of a request.
 
         Only tokens count as guesses. A session's cookie has 256 random bits: it cannot be guessed, and after a restart
         the old cookies of many browsers behind one address must not lock them out.
@@ -201,8 +201,8 @@ class Guard:
         """
         header, token = bearer(request.headers)
         if not header:
-            who = self._access.with_cookie(request.cookies)
-            return who if who is not None and from_this_origin(method, request.headers) else None
+            identity = self._access.with_cookie(request.cookies)
+            return identity if identity is not None and from_this_origin(method, request.headers) else None
         address = request.client.host if request.client else ""
         identities: list[Identity] = []
 
@@ -212,7 +212,7 @@ class Guard:
 
         return identities[0] if self._guesses.judge(address, header, right) else None
 
-    async def _until_revoked(self, who: Identity, scope: Message, receive: Receive, send: Send) -> None:
+    async def _until_revoked(self, identity: Identity, scope: Message, receive: Receive, send: Send) -> None:
         """Pass a request on. A stream ends once the token is revoked or the session has ended.
 
         The application then hears that the client has gone. It does not end the response, so that this does.
@@ -221,7 +221,7 @@ class Guard:
 
         async def watched() -> Message:
             nonlocal revoked
-            revoked = revoked or not self._access.active(who)
+            revoked = revoked or not self._access.active(identity)
             return {"type": "http.disconnect"} if revoked else await receive()
 
         async def sent(message: Message) -> None:
@@ -233,7 +233,7 @@ class Guard:
         if revoked and unfinished:
             await send({"type": "http.response.body", "body": b""})
 
-    def _closing(self, who: Identity, send: Send) -> Send:
+    def _closing(self, identity: Identity, send: Send) -> Send:
         """A `send` of a WebSocket that closes it once its token is revoked or its session has ended."""
         closed = False
         checked_s = -math.inf
@@ -243,7 +243,7 @@ class Guard:
             now_s = time.monotonic()
             if not closed and now_s - checked_s >= _CHECK_EVERY_S:
                 checked_s = now_s
-                if not self._access.active(who):
+                if not self._access.active(identity):
                     closed = True
                     await send({"type": "websocket.close", "code": 1008})
             if closed:
@@ -304,11 +304,11 @@ class MetricsOnly:
             await send({"type": "websocket.close", "code": 1008})
 
 
-def _put(state: Message, who: Identity | None) -> None:
-    """Set who sent a request."""
-    state["signed_in"] = who is not None
-    state["session"] = who.session if who is not None else ""
-    state["name"], state["role"] = (who.name, who.role) if who is not None else ("", "")
+def _put(state: Message, identity: Identity | None) -> None:
+    """Store the identity of the sender of a request."""
+    state["signed_in"] = identity is not None
+    state["session"] = identity.session if identity is not None else ""
+    state["name"], state["role"] = (identity.name, identity.role) if identity is not None else ("", "")
 
 
 def _guarded(send: Send) -> Send:

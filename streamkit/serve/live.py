@@ -48,7 +48,7 @@ class Watchers:
             gallery.request(source)
             thumbnail = gallery.newest(source)
             now_s = time.monotonic()
-            if thumbnail is not None and now_s - thumbnail.made_s <= _MAX_AGE_S:
+            if thumbnail is not None and now_s - thumbnail.created_s <= _MAX_AGE_S:
                 return thumbnail
             if now_s >= until_s or self._engine.running.stopping:
                 break
@@ -56,8 +56,8 @@ class Watchers:
         if thumbnail is not None:
             return thumbnail
         state = self._engine.source(source)
-        why = f": {state.message}" if state.message else ""
-        raise RequestRejected(503, f"there is no image of {source}: the source is {state.state}{why}")
+        reason = f": {state.message}" if state.message else ""
+        raise RequestRejected(503, f"there is no image of {source}: the source is {state.state}{reason}")
 
     def stream(self, source: str, disconnected: Callable[[], Awaitable[bool]]) -> LiveResponse:
         """The source's images as the parts of a multipart response, until the source is removed or the client leaves.

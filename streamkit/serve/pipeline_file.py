@@ -115,8 +115,8 @@ class PipelineFile:
         """
         if checked.problems:
             raise RequestRejected(422, listed(checked.problems))
-        if why := self.read_only:
-            raise RequestRejected(409, why)
+        if reason := self.read_only:
+            raise RequestRejected(409, reason)
         target = self.path.resolve()
         file = AtomicFile(target)
         try:
@@ -180,8 +180,8 @@ class PipelineFile:
         ]
         if new is None or new.plain() in present:
             return []
-        why = "plugins are code of this machine: change them in the file, or start the server with --allow-files"
-        return [new.problem(why)]
+        reason = "plugins are code of this machine: change them in the file, or start the server with --allow-files"
+        return [new.problem(reason)]
 
 
 def _plugins(text: str, file: str) -> YamlNode | None:

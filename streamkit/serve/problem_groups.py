@@ -162,8 +162,8 @@ def _sources(incidents: Sequence[Incident]) -> str:
 
 
 def _down(incidents: Sequence[Incident]) -> str:
-    why = f" ({incidents[0].cause})" if incidents[0].cause else ""
-    return f"{_sources(incidents)} are down{why}: {_names(incidents)}"
+    reason = f" ({incidents[0].cause})" if incidents[0].cause else ""
+    return f"{_sources(incidents)} are down{reason}: {_names(incidents)}"
 
 
 def _all_down(incidents: Sequence[Incident]) -> str:

@@ -182,17 +182,17 @@ class Problems:
             yield Incident("warning", "edit_rejected", "the last edit of the YAML is not applied", link="#/config")
         for text in self._running.lost_nodes():
             yield Incident("error", "node_lost", text, link="#/logs", cause=text)
-        if why := self._store_problem():
-            yield Incident("error", "store", why, link="#/events")
-        if why := self._audit_problem():
-            yield Incident("error", "audit", f"the audit log is not written: {why}", link="#/audit")
+        if reason := self._store_problem():
+            yield Incident("error", "store", reason, link="#/events")
+        if reason := self._audit_problem():
+            yield Incident("error", "audit", f"the audit log is not written: {reason}", link="#/audit")
 
     def _sources(self, health: HealthSnapshot) -> Iterator[Incident]:
         """The sources that are down; if all are, that is the incident of each."""
         expected = 0
         down = []
         for id_, state in list(self._running.states.items()):
-            if state.removed or not state.begun or state.state in ("paused", "ended"):
+            if state.removed or not state.started or state.state in ("paused", "ended"):
                 continue
             expected += 1
             away_s = max(0.0, time.time() - state.since_s)

@@ -153,7 +153,8 @@ class TokenStore:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._seen: tuple[int, int, int] | None = None
-        self._hmac_key, self._tokens = secrets.token_bytes(32), dict[str, KnownToken]()
+        self._hmac_key = secrets.token_bytes(32)
+        self._tokens = dict[str, KnownToken]()
         self.all()
 
     def all(self) -> list[KnownToken]:

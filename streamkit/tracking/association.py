@@ -151,7 +151,10 @@ def exclude_boxes(objects: TrackerDetections, first: int, st: TrackerSettings, t
 
     A duplicate would hide that a neighboring object is not seen, and mislead that object's track.
     """
-    box, score, kind, end = objects.box, objects.score, objects.class_id, first + len(track_of)
+    box = objects.box
+    score = objects.score
+    kind = objects.class_id
+    end = first + len(track_of)
     for a in range(first, end):
         width, height = box[a, 2] - box[a, 0], box[a, 3] - box[a, 1]
         if not (width > 0 and height > 0 and np.isfinite(width) and np.isfinite(height)):

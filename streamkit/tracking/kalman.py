@@ -46,7 +46,9 @@ def predict(mean: np.ndarray, cov: np.ndarray, dt_s: float, resize: bool) -> Non
         if k >= 2 and not resize:
             mean[k, 1] = 0.0
         mean[k, 0] += mean[k, 1] * dt_s
-        pp, pv, vv = cov[k, 0], cov[k, 1], cov[k, 2]
+        pp = cov[k, 0]
+        pv = cov[k, 1]
+        vv = cov[k, 2]
         cov[k, 0] = pp + dt_s * (2 * pv + dt_s * vv) + wander * dt_s * dt_s / 3
         cov[k, 1] = pv + dt_s * vv + wander * dt_s / 2
         cov[k, 2] = vv + wander
@@ -57,7 +59,9 @@ def correct(mean: np.ndarray, cov: np.ndarray, box: np.ndarray, score: float, we
     """Update with a measured box x1, y1, x2, y2 and its score; `weight` is 1 for a box that was seen."""
     noise = _MEASURED * _unit(mean) * (1 + _DOUBT * (1 - score)) / weight
     for k in range(4):
-        pp, pv, vv = cov[k, 0], cov[k, 1], cov[k, 2]
+        pp = cov[k, 0]
+        pv = cov[k, 1]
+        vv = cov[k, 2]
         inverse = 1 / (pp + noise)
         off = _measured(box, k) - mean[k, 0]
         mean[k, 0] += pp * inverse * off

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 
-NEW, SEEN, LOST = 0, 1, 2
+NEW = 0
+SEEN = 1
+LOST = 2
 """States of a track: not confirmed yet; matched in the last frame with detections; not matched there."""
 
 HISTORY = 8

@@ -49,7 +49,10 @@ def _write_predicted(
             row.box[k] = min(max(row.box[k], 0.0), frame.width if k % 2 == 0 else frame.height)
         if row.box[2] - row.box[0] < 1 or row.box[3] - row.box[1] < 1:  # it has left the frame
             continue
-        row.frame, row.id, row.class_id, row.score = number, track.id, track.class_id, track.score
+        row.frame = number
+        row.id = track.id
+        row.class_id = track.class_id
+        row.score = track.score
         at += 1
     return at
 

@@ -154,7 +154,9 @@ def _store_observation(track: Any, objects: TrackerDetections, i: int, now_s: fl
     box = objects.box[i]
     for k in range(4):
         track.box[k] = box[k]
-    track.seen_s, track.class_id, track.score = now_s, objects.class_id[i], objects.score[i]
+    track.seen_s = now_s
+    track.class_id = objects.class_id[i]
+    track.score = objects.score[i]
     if st.recover:
         copy(track.seen_mean, track.mean)
         copy(track.seen_cov, track.cov)

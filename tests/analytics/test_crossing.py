@@ -202,10 +202,10 @@ def test_counts_do_not_depend_on_batches_other_sources_or_object_order(seed, siz
         mixed.append(left[name].pop(0))
     from streamkit.testing.kit import run_stage
 
-    done = run_stage(LineCounter(line=BENT), mixed, batch=sizes)
+    processed = run_stage(LineCounter(line=BENT), mixed, batch=sizes)
     for name, expected in alone.items():
         events = [
-            (e.frame, e.kind, e.track_id, e.data["direction"]) for f in done if f.source == name for e in f.events
+            (e.frame, e.kind, e.track_id, e.data["direction"]) for f in processed if f.source == name for e in f.events
         ]
         assert sorted(events) == sorted((f, k, t, d["direction"]) for f, k, t, d in expected)
 
@@ -339,8 +339,8 @@ def of_two(places):
 
 
 def source_of(stage, footage, batch=4):
-    done = run_stage(stage, footage, batch=batch)
-    return [(f.source, e.kind, e.data.get("line")) for f in done for e in f.events], done
+    processed = run_stage(stage, footage, batch=batch)
+    return [(f.source, e.kind, e.data.get("line")) for f in processed for e in f.events], processed
 
 
 def test_a_line_counts_only_its_sources():

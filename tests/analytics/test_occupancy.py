@@ -385,11 +385,15 @@ def test_an_area_counts_only_its_sources():
     zones = {"a": BOX, "b": BOX}
     footage = [frame for source in ("gate", "yard") for frame in walk({1: [OUT, IN, IN, OUT]}, source=source, step_s=1)]
     stage = Zone(polygon=zones, margin=5, more_than=0, window=2.0, loitering=0.5, sources={"a": ("gate",)})
-    done = run_stage(stage, footage)
-    assert {(f.source, e.data["zone"]) for f in done for e in f.events} == {("gate", "a"), ("gate", "b"), ("yard", "b")}
-    kinds_ = [e.kind for f in done if f.source == "gate" for e in f.events if e.data["zone"] == "a"]
+    processed = run_stage(stage, footage)
+    assert {(f.source, e.data["zone"]) for f in processed for e in f.events} == {
+        ("gate", "a"),
+        ("gate", "b"),
+        ("yard", "b"),
+    }
+    kinds_ = [e.kind for f in processed if f.source == "gate" for e in f.events if e.data["zone"] == "a"]
     assert kinds_ == ["entered", "overcrowded", "loitering", "occupancy", "left", "cleared"]
-    assert [[label.text for label in f.shown.values()] for f in done if f.source == "yard"][1] == ["b 1"]
+    assert [[label.text for label in f.shown.values()] for f in processed if f.source == "yard"][1] == ["b 1"]
 
 
 def test_an_area_removed_from_a_source_is_empty_there():

@@ -397,7 +397,7 @@ def test_set_takes_python_values_and_texts(tmp_path):
 
 def test_a_stream_shows_its_sources_and_state():
     frames = streamkit.run({"a": STREET, "b": STREET}, model="demo", device="cpu")
-    assert repr(frames) == "FrameStream(a, b; not begun on cpu)"
+    assert repr(frames) == "FrameStream(a, b; not started on cpu)"
     next(frames)
     assert repr(frames) == "FrameStream(a, b; running on cpu)"
     frames.close()
@@ -433,8 +433,8 @@ builtins.kept.append(builtins.kept)
 
 @pytest.mark.parametrize("end", ["", "raise ArithmeticError"])
 def test_frames_kept_until_python_exits_cause_no_error(end, root):
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", FRAMES_IN_USE + end], cwd=root, capture_output=True, text=True, timeout=60
     )
-    assert "ignored" not in done.stderr
-    assert ("ArithmeticError" in done.stderr) == bool(end)
+    assert "ignored" not in completed.stderr
+    assert ("ArithmeticError" in completed.stderr) == bool(end)

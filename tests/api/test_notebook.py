@@ -20,7 +20,9 @@ class Tags(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.tags, self.open, self.texts = [], [], {}
+        self.tags = []
+        self.open = []
+        self.texts = {}
         self.feed(text)
         assert self.open == []
 

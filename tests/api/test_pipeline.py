@@ -67,7 +67,7 @@ def test_a_pipeline_runs_without_a_loop(tmp_path):
     assert "(loop)" not in report["stages"]
     assert len((tmp_path / "street.jsonl").read_text().splitlines()) == 30
     assert pipeline.errors["gone"].cause == "refused"
-    with pytest.raises(ConfigError, match="has begun already"):
+    with pytest.raises(ConfigError, match="has already started"):
         pipeline.run()
     with pytest.raises(ConfigError, match="started without a loop"):
         iter(pipeline)
@@ -124,7 +124,7 @@ def test_stop_does_not_wait_for_an_abandoned_loop():
 def test_stats_are_typed_and_print_as_a_table():
     sources = {"street": STREET, "gone": REFUSED}
     with streamkit.Pipeline(sources, model="demo", device="cpu", limit=40) as pipeline:
-        assert repr(pipeline) == "Pipeline(street, gone; not begun on cpu)"
+        assert repr(pipeline) == "Pipeline(street, gone; not started on cpu)"
         assert pipeline.stats.frames == 0
         for _ in pipeline:
             pass
@@ -152,7 +152,7 @@ def test_invalid_arguments_are_refused_before_the_run():
         pipeline.add_source("b", {"uri": STREET, "strt": 3})
     with pytest.raises(ConfigError, match="there is no source 'stret'; did you mean 'street'"):
         pipeline.remove_source("stret")
-    with pytest.raises(ConfigError, match="has not begun; call start"):
+    with pytest.raises(ConfigError, match="has not started; call start"):
         pipeline.wait()
     pipeline.remove_source(Path(STREET).stem)
     with pytest.raises(ConfigError, match="has no source; add one"):

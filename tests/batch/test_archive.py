@@ -60,11 +60,11 @@ class Archive:
         report = out.with_suffix(".json")
         options = *options, "--report", str(report)
         if self.here is not None:
-            done = self.here(*self.words(out, *options), cwd=ROOT)
+            completed = self.here(*self.words(out, *options), cwd=ROOT)
         else:
-            done = subprocess.run(self.command(out, *options), cwd=ROOT, capture_output=True, text=True)
-        assert done.returncode in (0, 1), done.stderr
-        return done.returncode, json.loads(report.read_text())
+            completed = subprocess.run(self.command(out, *options), cwd=ROOT, capture_output=True, text=True)
+        assert completed.returncode in (0, 1), completed.stderr
+        return completed.returncode, json.loads(report.read_text())
 
     def kill(self, out: Path, after_s: float, *options: str) -> bool:
         """Run it and kill it after so long; whether it was still running."""

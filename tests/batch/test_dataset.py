@@ -256,11 +256,11 @@ def test_a_line_of_code_reads_the_data_set_also_when_empty(tmp_path, monkeypatch
         monkeypatch.chdir(folder)
         whole = pq.read_table("out/objects")
         for line in lines:
-            got = eval(line, {"duckdb": duckdb, "polars": pl, "pandas": pd})
-            got = got.to_arrow_table() if hasattr(got, "to_arrow_table") else got
-            columns = list(got.column_names if isinstance(got, pa.Table) else got.columns)
+            loaded = eval(line, {"duckdb": duckdb, "polars": pl, "pandas": pd})
+            loaded = loaded.to_arrow_table() if hasattr(loaded, "to_arrow_table") else loaded
+            columns = list(loaded.column_names if isinstance(loaded, pa.Table) else loaded.columns)
             assert columns == whole.column_names, line
-            assert len(got) == len(whole), line
+            assert len(loaded) == len(whole), line
         query = DOCS.partition("```sql\n")[2].partition("```")[0].replace("label = 'car'", "label = 'person'")
         cars = duckdb.sql(query).fetchall()
         assert [source for source, _, _ in sorted(cars)] == (["2026/street.mp4", "other.mp4"] if len(whole) else [])

@@ -143,7 +143,8 @@ def test_a_failed_frame_has_events_and_no_row(tmp_path):
     for frame in three:
         frame.tables = {"detect": detections([[1, 2, 3, 4]], labels=("car",))}
         frame.emit("crossed", track_id=4, line="a")
-    three[1].tables, three[1].error = {}, "detect failed"
+    three[1].tables = {}
+    three[1].error = "detect failed"
     write(sink, three)
     assert pq.read_table(batch_settings.out / "objects")["frame"].to_pylist() == [0, 2]
     assert pq.read_table(batch_settings.out / "events")["data"].to_pylist() == ['{"line":"a"}'] * 3
@@ -287,7 +288,8 @@ def test_an_object_has_the_label_of_its_class_if_any():
 
 def test_times_have_six_digits_in_every_table():
     (frame,) = frames(1)
-    frame.pts_s, frame.facts = 1.23456789, {"weather": "fog"}
+    frame.pts_s = 1.23456789
+    frame.facts = {"weather": "fog"}
     frame.tables = {"d": detections([[1, 2, 3, 4]])}
     collector = objects(DatasetTables())
     collector.add(spans_of(frame))
@@ -342,11 +344,11 @@ def test_records_of_frames_and_rows_of_batches_are_equal(tmp_path):
     sink.end("key")
     for frame, part in zip(batch.frames, batch.table("d").split(3), strict=True):
         frame.tables["d"] = part
-    want = [
+    expected_rows = [
         [*np.float32([*o["box"], o["score"]]).tolist(), o.get("label")]
         for f in batch.frames
         for o in record(f)["objects"]
     ]
-    got = pq.read_table(batch_settings.out / "objects").select(["x1", "y1", "x2", "y2", "score", "label"]).to_pylist()
-    assert [list(row.values()) for row in got] == want
-    assert None in [row[-1] for row in want]
+    rows = pq.read_table(batch_settings.out / "objects").select(["x1", "y1", "x2", "y2", "score", "label"]).to_pylist()
+    assert [list(row.values()) for row in rows] == expected_rows
+    assert None in [row[-1] for row in expected_rows]

@@ -66,8 +66,8 @@ def test_jsonl_equals_the_output_of_the_stage_except_the_name(tmp_path):
     for frame in scene():
         sink.write(frame)
     sink.close()
-    want = [{**json.loads(text), "source": NAME} for text in (tmp_path / "plain.jsonl").read_text().splitlines()]
-    assert [json.loads(text) for text in path.read_text(encoding="utf-8").splitlines()] == want
+    expected = [{**json.loads(text), "source": NAME} for text in (tmp_path / "plain.jsonl").read_text().splitlines()]
+    assert [json.loads(text) for text in path.read_text(encoding="utf-8").splitlines()] == expected
 
 
 def test_csv_equals_the_output_of_the_stage_except_the_name(tmp_path):
@@ -78,8 +78,8 @@ def test_csv_equals_the_output_of_the_stage_except_the_name(tmp_path):
     for frame in scene():
         sink.write(frame)
     sink.close()
-    want = [{**row, "source": NAME} for row in csv.DictReader((tmp_path / "plain.csv").read_text().splitlines())]
-    assert list(csv.DictReader(path.read_text(encoding="utf-8").splitlines())) == want
+    expected = [{**row, "source": NAME} for row in csv.DictReader((tmp_path / "plain.csv").read_text().splitlines())]
+    assert list(csv.DictReader(path.read_text(encoding="utf-8").splitlines())) == expected
 
 
 def test_file_names_are_escaped_as_formulas_if_the_csv_stage_does(tmp_path):

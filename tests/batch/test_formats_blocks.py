@@ -30,14 +30,15 @@ def test_a_text_file_is_written_in_blocks_of_64_kib_and_appears_at_the_end(part,
     assert sizes(tmp_path) == {".part": 65536 + 70001}
     part.end("key")
     assert sizes(tmp_path) == {".txt": 65536 + 70002}
-    want = b"a" * 65535 + b"bc" + b"d" * 70000 + b"e"
-    assert (tmp_path / "x" / "key.txt").read_bytes() == want
+    expected = b"a" * 65535 + b"bc" + b"d" * 70000 + b"e"
+    assert (tmp_path / "x" / "key.txt").read_bytes() == expected
 
 
 def test_a_short_write_continues_after_the_written_bytes(part, tmp_path):
     class Short:
         def __init__(self, file):
-            self.file, self.close = file, file.close
+            self.file = file
+            self.close = file.close
 
         def write(self, data):
             return self.file.write(data[:3])

@@ -7,7 +7,7 @@ from support.messages import collect
 from support.s3_server import bucket, s3, s3_server  # noqa: F401  fixtures
 from support.unprivileged import without_rights
 
-from streamkit.batch.inputs import GONE, find
+from streamkit.batch.inputs import NO_VERSION, find
 from streamkit.core.errors import ConfigError, MissingPackage
 
 
@@ -108,7 +108,7 @@ def test_an_existing_file_takes_precedence_over_a_pattern(archive):
 @pytest.mark.parametrize("call", ["night.txt", "@night.txt"])
 def test_a_list_of_files_is_read(archive, call):
     (archive / "night.txt").write_text("\ufeff# of last night\n\nvideos/clip9.avi\n  other/*.mp4  \nvideos/gone.mp4\n")
-    assert [(file.name, file.size, file.version == GONE) for file in find([call])] == [
+    assert [(file.name, file.size, file.version == NO_VERSION) for file in find([call])] == [
         ("a.mp4", 11, False), ("clip9.avi", 16, False), ("gone.mp4", 0, True),
     ]  # fmt: skip
 
@@ -162,8 +162,8 @@ def test_an_unreadable_folder_is_an_error(archive, pattern, message):
         "try: print(*[file.name for file in find(sys.argv[1:])])\n"
         "except ConfigError as error: print(error)"
     )
-    done = without_rights("-c", code, pattern, cwd=archive)
-    assert (done.stdout.rstrip(), done.stderr) == (message, "")
+    completed = without_rights("-c", code, pattern, cwd=archive)
+    assert (completed.stdout.rstrip(), completed.stderr) == (message, "")
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,8 @@ class FakePool:
     """A pool of which a test says what comes of each job; it ends the oldest job in hand at each wait."""
 
     def __init__(self, what: Callable[[BatchJob, bool], Any] = lambda job, alone: done(job), slots: int = 2) -> None:
-        self.slots, self.what = slots, what
+        self.slots = slots
+        self.what = what
         self.submitted: list[tuple[str, int, bool]] = []
         self.queue: list[tuple[BatchJob, bool]] = []
         self.in_hand: list[tuple[BatchJob, bool]] = []
@@ -47,7 +48,9 @@ class FakePool:
             self.in_hand.append(self.queue.pop(0))
 
     def recall(self) -> list[BatchJob]:
-        left, self.queue, self.in_hand = [*self.queue, *self.in_hand[1:]], [], self.in_hand[:1]
+        left = [*self.queue, *self.in_hand[1:]]
+        self.queue = []
+        self.in_hand = self.in_hand[:1]
         return [job for job, _ in left]
 
     def wait(self, timeout_s: float) -> list[Outcome | WorkerDied]:
@@ -337,7 +340,8 @@ def test_the_time_left_counts_from_the_first_ready_worker(clock):
     ]
     manager = Manager(pool, [], lambda outcome: None, on_progress=lambda manager: looks.append(clock.now_s))
     for now_s in (7.0, 7.25, 7.5, 7.75, 7.875, 8.0, 8.25):
-        clock.now_s, ready = now_s, now_s >= 7.75
+        clock.now_s = now_s
+        ready = now_s >= 7.75
         manager._show()
     assert looks == [7.0, 7.5, 8.0]
     assert manager.elapsed_s == 0.5

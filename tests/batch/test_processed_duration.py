@@ -29,7 +29,9 @@ def encoded(path: Path, codec: str = "libx264") -> Path:
     with av.open(str(path), "w") as output:
         options = {"x264-params": "log-level=none"} if codec == "libx264" else {}
         stream = output.add_stream(codec, rate=25, options={"g": "25", "bf": "2", **options})
-        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        stream.width = 64
+        stream.height = 48
+        stream.pix_fmt = "yuv420p"
         for index in range(200):
             pixels = np.full((48, 64, 3), index % 256, np.uint8)
             output.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
@@ -44,7 +46,8 @@ def copied(video: Path, to: Path, slower: int = 1) -> Path:
         for packet in source.demux(source.streams.video[0]):
             if packet.size:
                 packet.stream = stream
-                packet.pts, packet.dts = packet.pts * slower, packet.dts * slower
+                packet.pts = packet.pts * slower
+                packet.dts = packet.dts * slower
                 packet.duration *= slower
                 target.mux(packet)
     return to

@@ -120,11 +120,11 @@ def batch(root: Path, place: Path, here) -> Callable[..., subprocess.CompletedPr
 
 
 def test_a_cluster_gives_the_same_data_set_as_a_local_run(ray_nodes, batch, at_home, tmp_path):
-    done = batch(tmp_path / "out", "--ray", ray_nodes.address, new_process=True)
-    assert done.returncode == 1, done.stderr  # one is broken
-    assert re.search(r"done +6 files", done.stderr)
-    assert re.search(r"failed +1 files? +no_video 1", done.stderr)
-    assert "raylet" not in done.stdout + done.stderr
+    completed = batch(tmp_path / "out", "--ray", ray_nodes.address, new_process=True)
+    assert completed.returncode == 1, completed.stderr  # one is broken
+    assert re.search(r"done +6 files", completed.stderr)
+    assert re.search(r"failed +1 files? +no_video 1", completed.stderr)
+    assert "raylet" not in completed.stdout + completed.stderr
     assert same(at_home, tmp_path / "out")
     assert not list((tmp_path / "out").glob(".ray-*"))
     again = batch(tmp_path / "out", "--ray", "auto")
@@ -162,9 +162,11 @@ def test_a_run_survives_lost_workers_and_nodes_and_uses_a_new_node(ray_nodes, pl
 
 
 def test_an_unreachable_cluster_is_reported(batch, tmp_path):
-    done = batch(tmp_path / "out", "--ray", "127.0.0.1:9")
-    assert done.returncode == 2
-    assert re.search(r"^--ray 127.0.0.1:9: no server answers \S.*: Connection refused\n\Z", done.stderr, re.MULTILINE)
+    completed = batch(tmp_path / "out", "--ray", "127.0.0.1:9")
+    assert completed.returncode == 2
+    assert re.search(
+        r"^--ray 127.0.0.1:9: no server answers \S.*: Connection refused\n\Z", completed.stderr, re.MULTILINE
+    )
     assert not (tmp_path / "out").exists()
 
 
@@ -243,7 +245,7 @@ def test_a_node_with_another_version_or_folder_is_reported(place, tmp_path, monk
 
 @pytest.fixture
 def pool(ray_nodes, place, tmp_path) -> Iterator[RayWorkerPool]:
-    """A pool of one worker at most, that has begun, and whose messages are kept in `logged`."""
+    """A pool of one worker at most, that has started, and whose messages are kept in `logged`."""
     (tmp_path / "out").mkdir()
     pool = RayWorkerPool(settings_of(place, tmp_path / "out"), ray_nodes.address, workers=1)
     pool.logged = collect()

@@ -45,8 +45,13 @@ class Web(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Answer)
         self.files: dict[str, bytes] = {}
         self.changed = "Sat, 01 Aug 2026 12:00:00 GMT"
-        self.tells, self.refuses, self.requested = True, set[str](), list[str]()
-        self.slow_s, self.now, self.peak, self.lock = 0.0, 0, 0, threading.Lock()
+        self.tells = True
+        self.refuses = set[str]()
+        self.requested = list[str]()
+        self.slow_s = 0.0
+        self.now = 0
+        self.peak = 0
+        self.lock = threading.Lock()
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     @property
@@ -207,7 +212,8 @@ def test_a_changed_remote_file_is_processed_again(web, run):
     assert run(pattern) == (0, ["d1/a.mp4", "d2/a.mp4"])
     web.refuses = {"/v/d1/a.mp4"}
     assert run(pattern) == (2, [])
-    web.refuses, web.changed = set(), "Sun, 02 Aug 2026 12:00:00 GMT"
+    web.refuses = set()
+    web.changed = "Sun, 02 Aug 2026 12:00:00 GMT"
     assert run(pattern) == (0, ["d1/a.mp4", "d2/a.mp4"])
 
 
@@ -234,7 +240,8 @@ def test_headers_are_read_only_from_servers_with_ranges(web):
 
 def test_a_dry_run_lists_unknown_facts(web, tmp_path, monkeypatch):
     monkeypatch.setattr(dryrun, "_REMOTE", 2)
-    web.tells, shown = False, list[str]()
+    web.tells = False
+    shown = list[str]()
     batch_settings = settings(tmp_path / "set", PLAIN)
     assert (
         dry_run(config_for(batch_settings, "cpu"), batch_settings, find([f"{web.address}/v/**/*.mp4"]), shown.append)

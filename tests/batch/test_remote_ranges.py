@@ -240,7 +240,7 @@ def test_a_worker_continues_with_the_other_files(s3, bucket, calls, tmp_path):  
 def test_the_cause_of_a_lost_connection_omits_the_address(s3, bucket, tmp_path, monkeypatch):  # noqa: F811
     batch_settings = settings(tmp_path, COUNT, "jsonl")
     monkeypatch.setattr(remote, "open_ranges", partial(remote.open_ranges, block_bytes=BLOCK))
-    monkeypatch.setattr(remote.RangeFile, "read", fails_after(remote.RangeFile.read, 3 * BLOCK))
+    monkeypatch.setattr(remote.RangeFile, "read", read_until_lost(remote.RangeFile.read, 3 * BLOCK))
     worker = BatchWorker(batch_settings, "cpu")
     try:
         outcome = worker.process(BatchJob(stored(s3, STREET), "street-0"))
@@ -250,18 +250,18 @@ def test_the_cause_of_a_lost_connection_omits_the_address(s3, bucket, tmp_path, 
     assert outcome.cause.startswith("the server cannot be reached (ConnectionResetError")
 
 
-def fails_after(read, place):
-    """A `read` that fails behind a place in the file."""
+def read_until_lost(read, offset):
+    """Return a `read` whose connection is lost after an offset in the file, in bytes."""
 
-    def failing(self, size=-1):
-        if self.tell() > place and self.tell() < STREET.stat().st_size:
-            self._file.read = lost
+    def read_or_lose(self, size=-1):
+        if offset < self.tell() < STREET.stat().st_size:
+            self._file.read = lose_connection
         return read(self, size)
 
-    def lost(*_):
+    def lose_connection(*_):
         raise ConnectionResetError
 
-    return failing
+    return read_or_lose
 
 
 def test_copies_are_counted_in_the_summary():

@@ -32,7 +32,7 @@ def run(tmp_path):
                 part = parts(batch_settings, job.key)[0]
                 part.parent.mkdir(parents=True, exist_ok=True)
                 pq.write_table(pa.table({"key": [job.key]}), part)
-                work.commit(Outcome(job, "failed" if job.file.gone else status))  # type: ignore[arg-type]
+                work.commit(Outcome(job, "failed" if job.file.missing else status))  # type: ignore[arg-type]
             return work.done, work.failed, [job.file.name for job in work.jobs]
 
     call.out = batch_settings.out  # type: ignore[attr-defined]

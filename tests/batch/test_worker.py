@@ -170,8 +170,8 @@ def test_a_damaged_file_without_frames_fails(settings, work, tmp_path):
 
 def test_only_the_selected_part_is_processed(settings, work, root):
     look = FrameSelection(start_s=2.0, end_s=4.0, every=5)
-    done = work(settings(look), "cpu").process(job(root / "samples" / "street.mp4"))
-    assert (done.frames, done.duration_s) == (10, 2.0)
+    outcome = work(settings(look), "cpu").process(job(root / "samples" / "street.mp4"))
+    assert (outcome.frames, outcome.duration_s) == (10, 2.0)
     lines = (settings().out / "jsonl").glob("*.jsonl")
     assert sum(path.read_text().count("\n") for path in lines) == 10
 
@@ -198,21 +198,23 @@ def test_a_file_shorter_than_the_start_is_done_without_frames(settings, work, ro
 
 def test_a_pipe_fails_without_waiting(settings, work, tmp_path):
     os.mkfifo(tmp_path / "pipe.mp4")
-    done = work(settings(), "cpu").process(job(tmp_path / "pipe.mp4"))
-    assert (done.status, done.cause_kind, done.cause) == (
+    outcome = work(settings(), "cpu").process(job(tmp_path / "pipe.mp4"))
+    assert (outcome.status, outcome.cause_kind, outcome.cause) == (
         "failed", "no_video", "this is a named pipe, not a video file",
     )  # fmt: skip
 
 
 def test_a_cause_is_printable_with_any_file_name(settings, work, tmp_path):
     (tmp_path / "link.mp4").symlink_to(os.fsdecode(b"caf\xe9.mp4"))
-    done = work(settings(), "cpu").process(job(tmp_path / "link.mp4"))
-    assert done.cause == "there is no such file: the link points to caf\\xe9.mp4, which does not exist"
+    outcome = work(settings(), "cpu").process(job(tmp_path / "link.mp4"))
+    assert outcome.cause == "there is no such file: the link points to caf\\xe9.mp4, which does not exist"
 
 
 def test_a_file_is_read_while_the_previous_one_ends(settings, work, root):
     worker = work(settings(), "cpu", 1, 1)
-    street, read, outcomes = root / "samples" / "street.mp4", threading.Event(), list[Outcome]()
+    street = root / "samples" / "street.mp4"
+    read = threading.Event()
+    outcomes = list[Outcome]()
     first = threading.Thread(target=lambda: outcomes.append(worker.process(job(street, 1), read.set)))
     first.start()
     assert read.wait(60)
@@ -280,7 +282,9 @@ def test_a_pipeline_that_cannot_be_built_is_reported_at_once(settings):
 @pytest.mark.timeout(1800)
 def test_memory_is_flat_over_2000_files(settings, work, tmp_path):
     batch_settings = replace(settings(), formats=("parquet", "jsonl"))
-    worker, path, process = work(batch_settings, "cpu"), clip(tmp_path / "a.mp4"), psutil.Process()
+    worker = work(batch_settings, "cpu")
+    path = clip(tmp_path / "a.mp4")
+    process = psutil.Process()
     (tmp_path / "text.mp4").write_text("no video\n" * 50)
     rss: list[int] = []
     for number in range(2300):

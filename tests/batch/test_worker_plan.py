@@ -135,7 +135,9 @@ class Idle:
     """A worker that does nothing and ends when it is asked."""
 
     def __init__(self, name: str, target: Any, *args: Any, env: dict[str, str] | None = None) -> None:
-        self.name, self.env, self.exited = name, env, False
+        self.name = name
+        self.env = env
+        self.exited = False
 
     def send(self, order: Any) -> None: ...
 

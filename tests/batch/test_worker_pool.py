@@ -165,7 +165,8 @@ class FakeChild:
         self.assigned.append(order.key if isinstance(order, BatchJob) else name_of(order))
 
     def receive(self) -> Iterable[Any]:
-        messages, self.messages = self.messages, []
+        messages = self.messages
+        self.messages = []
         return messages
 
     def kill(self) -> None:

@@ -30,7 +30,9 @@ def brisk(monkeypatch):
     measure, measured = trial.measure, []
 
     def measured_here(spec, until_s=None):
-        spec.seconds, spec.warmup_s, spec.launched_s = min(spec.seconds, 0.5), 0.05, time.monotonic()
+        spec.seconds = min(spec.seconds, 0.5)
+        spec.warmup_s = 0.05
+        spec.launched_s = time.monotonic()
         measured.append(spec)
         return trial.run(spec) if len(measured) > 1 else measure(spec, until_s)
 

@@ -26,7 +26,9 @@ class Holder:
     """Holds the lock for some 0.3 ms x `share` at a time; in between it hashes, which needs no lock."""
 
     def __init__(self, share):
-        self.share, self.held_s, self.all_s = share, 0.0, 0.0
+        self.share = share
+        self.held_s = 0.0
+        self.all_s = 0.0
 
     def __call__(self, stopped):
         chance, data = random.Random(1), memoryview(bytes(4_000_000))
@@ -100,7 +102,9 @@ def test_a_process_without_new_counts_adds_nothing():
 
 
 def test_latency_is_that_of_the_last_output():
-    early, fast, slow = Histogram(), Histogram(), Histogram()
+    early = Histogram()
+    fast = Histogram()
+    slow = Histogram()
     for _ in range(100):
         early.add(3.0)
     slow.counts = early.counts.copy()

@@ -16,8 +16,8 @@ def test_an_emitter_is_measured(tmp_path):
 
 
 def test_catching_up_with_live_records_is_measured(tmp_path):
-    if (why := NatsServer.missing()) is not None:
-        pytest.skip(why)
+    if (reason := NatsServer.missing()) is not None:
+        pytest.skip(reason)
     measurements = measure("nats", tmp_path, 40)
     assert measurements["caught_up_per_s"] > 40 * OBJECTS / 30
     assert measurements["caught_up_live_per_s"] > 40 * OBJECTS / 30

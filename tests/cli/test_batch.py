@@ -41,14 +41,14 @@ def test_files_become_a_data_set_summarized_in_a_table(run, tmp_path):
     clip(tmp_path / "v" / "deep" / "b.mp4")
     (tmp_path / "v" / "text.mp4").write_text("no video\n" * 50)
     words = "v/**/*.mp4", "--out", "out", "--format", "parquet,jsonl"
-    done = run(*words, "--workers", "2", "--report", "report.json", in_subprocess=True)
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert "batch writes the data set in place of the sink jsonl" in done.stderr
-    assert "done          2 files" in done.stderr
-    assert "failed        1 files   no_video 1" in done.stderr
-    assert "text.mp4: no_video: this is a text file, not a video" in done.stderr
-    assert "Traceback" not in done.stderr
+    completed = run(*words, "--workers", "2", "--report", "report.json", in_subprocess=True)
+    assert completed.returncode == 1
+    assert completed.stdout == ""
+    assert "batch writes the data set in place of the sink jsonl" in completed.stderr
+    assert "done          2 files" in completed.stderr
+    assert "failed        1 files   no_video 1" in completed.stderr
+    assert "text.mp4: no_video: this is a text file, not a video" in completed.stderr
+    assert "Traceback" not in completed.stderr
     report = json.loads((tmp_path / "report.json").read_text())
     assert (report["files"], report["done"], report["failed"], report["frames"]) == (3, 2, 1, 16)
     assert len(list((tmp_path / "out" / "jsonl").glob("*.jsonl"))) == 2
@@ -66,9 +66,12 @@ def test_files_become_a_data_set_summarized_in_a_table(run, tmp_path):
 
 
 def test_a_detector_without_any_object_has_a_hint(run):
-    done = run("v", "--out", "out", "--workers", "1")
-    assert done.returncode == 0
-    assert ("8 frames, 0 objects" in done.stderr, "detect found no object in 8 frames" in done.stderr) == (True, True)
+    completed = run("v", "--out", "out", "--workers", "1")
+    assert completed.returncode == 0
+    assert ("8 frames, 0 objects" in completed.stderr, "detect found no object in 8 frames" in completed.stderr) == (
+        True,
+        True,
+    )
 
 
 @pytest.mark.parametrize(
@@ -91,10 +94,10 @@ def test_a_detector_without_any_object_has_a_hint(run):
 )
 def test_an_invalid_option_is_reported_and_nothing_is_written(run, tmp_path, args, message):
     before = sorted(tmp_path.rglob("*"))
-    done = run(*args)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+    completed = run(*args)
+    assert completed.returncode == 2
+    assert message in completed.stderr
+    assert "Traceback" not in completed.stderr
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -102,10 +105,10 @@ def test_a_non_video_or_a_name_that_is_not_utf_8_fails_alone(run, tmp_path):
     os.mkfifo(tmp_path / "v" / "pipe.mp4")
     clip(tmp_path / "b.mp4").rename(tmp_path / "v" / os.fsdecode(b"caf\xe9.mp4"))
     words = "v", "--out", "out", "--format", "parquet,jsonl,csv,coco"
-    done = run(*words)
-    assert done.returncode == 1
-    assert "pipe.mp4: no_video: this is a named pipe, not a video file" in done.stderr
-    assert "done          2 files" in done.stderr
+    completed = run(*words)
+    assert completed.returncode == 1
+    assert "pipe.mp4: no_video: this is a named pipe, not a video file" in completed.stderr
+    assert "done          2 files" in completed.stderr
     (records,) = (tmp_path / "out" / "jsonl").glob("caf*")
     assert json.loads(records.read_text().splitlines()[0])["source"] == "caf\\xe9.mp4"
     whole = json.loads((tmp_path / "out" / "coco.json").read_text())
@@ -129,9 +132,9 @@ def test_videos_written_by_a_run_are_not_its_input(run):
 
 def test_a_dry_run_writes_nothing(run, tmp_path):
     before = sorted(tmp_path.rglob("*"))
-    done = run("v", "--out", "out", "--dry-run")
-    assert done.returncode == 0, done.stderr
-    assert "h264" in done.stderr
+    completed = run("v", "--out", "out", "--dry-run")
+    assert completed.returncode == 0, completed.stderr
+    assert "h264" in completed.stderr
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -177,7 +180,7 @@ def test_a_stop_finishes_files_in_progress_and_a_second_run_continues(run, tmp_p
     assert running.returncode == 130
     assert "stopping: files in progress are finished and no new ones are started" in log
     done = len(list((tmp_path / "out" / "files").glob("*-*.parquet")))
-    assert done in (1, 2)  # the next one may have been begun
+    assert done in (1, 2)  # the next one may have started
     assert f"left          {6 - done} files   run the same command again to process them" in log
     assert not list((tmp_path / "out").rglob("*.part"))
     rest = run("v", "--out", "out", "--workers", "1")

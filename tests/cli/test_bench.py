@@ -21,10 +21,10 @@ def test_bench_gpu_without_a_gpu_exits_with_2_and_names_the_doctor(root):
 
         cupy.cuda.runtime.getDeviceCount()
     except Exception:
-        done = run(root, "bench", "gpu")
-        assert done.returncode == 2
-        assert "device cuda cannot be used: " in done.stderr
-        assert "streamkit doctor` shows details" in done.stderr
+        completed = run(root, "bench", "gpu")
+        assert completed.returncode == 2
+        assert "device cuda cannot be used: " in completed.stderr
+        assert "streamkit doctor` shows details" in completed.stderr
     else:
         pytest.skip("there is a GPU")
 
@@ -47,9 +47,9 @@ def test_bench_gpu_without_a_gpu_exits_with_2_and_names_the_doctor(root):
     ],
 )
 def test_invalid_arguments_exit_with_2(arguments, message, root, here):
-    done = here(*arguments, cwd=root)
-    assert done.returncode == 2
-    assert message in done.stderr
+    completed = here(*arguments, cwd=root)
+    assert completed.returncode == 2
+    assert message in completed.stderr
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_capacity_refuses_options_out_of_range(arguments, root):
 
 
 def test_the_help_names_both_kinds_of_bench(root):
-    done = run(root, "bench", "--help")
-    assert done.returncode == 0
-    assert "cpu" in done.stdout
-    assert "gpu" in done.stdout
+    completed = run(root, "bench", "--help")
+    assert completed.returncode == 0
+    assert "cpu" in completed.stdout
+    assert "gpu" in completed.stdout

@@ -19,13 +19,13 @@ from support.commands import Here
     ],
 )
 def test_an_unknown_command_gets_a_suggestion(root: Path, here: Here, args: tuple[str, ...], message: str) -> None:
-    done = here(*args, cwd=root)
-    assert done.returncode == 2
-    assert message in done.stderr
+    completed = here(*args, cwd=root)
+    assert completed.returncode == 2
+    assert message in completed.stderr
 
 
 def test_python_m_runs_the_command(root: Path) -> None:
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "streamkit", "--help"], cwd=root, capture_output=True, text=True, check=True
     )
-    assert "bench" in done.stdout
+    assert "bench" in completed.stdout

@@ -20,16 +20,16 @@ def test_demo_runs_again_in_its_folder(here, tmp_path, monkeypatch):
     monkeypatch.setattr("streamkit.models.card.sample_video", lambda: short)
     words = ("demo", "there", "--device", "cpu")
     for _ in range(2):
-        done = here(*words, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        assert "Next: edit there/pipeline.yaml and run it with: streamkit run there/pipeline.yaml" in done.stdout
+        completed = here(*words, cwd=tmp_path)
+        assert completed.returncode == 0, completed.stderr
+        assert "Next: edit there/pipeline.yaml and run it with: streamkit run there/pipeline.yaml" in completed.stdout
     names = {path.relative_to(tmp_path / "there").as_posix() for path in (tmp_path / "there").rglob("*.*")}
     assert names == {".streamkit-demo", "pipeline.yaml", "samples/street.mp4", "out/street.mp4", "out/street.jsonl"}
     assert (tmp_path / "there" / "samples" / "street.mp4").read_bytes() == short.read_bytes()
     (tmp_path / "there" / "pipeline.yaml").write_text("mine")
-    done = here(*words, cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stderr == (
+    completed = here(*words, cwd=tmp_path)
+    assert completed.returncode == 2
+    assert completed.stderr == (
         "there/pipeline.yaml was edited; run it with: streamkit run there/pipeline.yaml; or name another folder: "
         "streamkit demo FOLDER\n"
     )
@@ -61,7 +61,9 @@ def test_without_onnx_runtime_nothing_is_written(here, tmp_path, monkeypatch):
         raise MissingPackage("onnxruntime", "cpu", "a network")
 
     monkeypatch.setattr("streamkit.models.onnxruntime_package.need_onnxruntime", missing)
-    done = here("demo", cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stderr.startswith("a network needs the package onnxruntime; install it with: python -m pip install")
+    completed = here("demo", cwd=tmp_path)
+    assert completed.returncode == 2
+    assert completed.stderr.startswith(
+        "a network needs the package onnxruntime; install it with: python -m pip install"
+    )
     assert list(tmp_path.iterdir()) == []

@@ -51,10 +51,10 @@ def test_docs_prints_the_address_and_opens_it_on_a_desktop(monkeypatch, tmp_path
     monkeypatch.setattr(command.sys, "platform", "linux")
     page = make(tmp_path / "with space" / "index.html")
     monkeypatch.setattr(command, "first_page", lambda: page)
-    done = CliRunner().invoke(cli, ["docs"])
-    assert done.exit_code == 0, done.output
-    assert done.output == f"{page.as_uri()}\n"
-    assert "with%20space" in done.output
+    completed = CliRunner().invoke(cli, ["docs"])
+    assert completed.exit_code == 0, completed.output
+    assert completed.output == f"{page.as_uri()}\n"
+    assert "with%20space" in completed.output
     assert opened == ([page.as_uri()] if opens else [])
 
 
@@ -62,11 +62,11 @@ def test_a_checkout_without_a_site_shows_the_pages_as_text(monkeypatch, opened):
     monkeypatch.setenv("DISPLAY", "x")
     page = command.PACKAGE.parent / "docs" / "index.md"
     monkeypatch.setattr(command, "first_page", lambda: page)
-    done = CliRunner().invoke(cli, ["docs"])
-    assert done.exit_code == 0
-    assert done.stdout == f"{page.as_uri()}\n"
+    completed = CliRunner().invoke(cli, ["docs"])
+    assert completed.exit_code == 0
+    assert completed.stdout == f"{page.as_uri()}\n"
     assert page.read_text(encoding="utf-8").startswith("# streamkit")
     assert re.search(
-        r"to build the site: python -m pip install -e '.*\[docs\]' && python -m mkdocs build\n", done.stderr
+        r"to build the site: python -m pip install -e '.*\[docs\]' && python -m mkdocs build\n", completed.stderr
     )
     assert opened == []  # a browser would download it

@@ -36,16 +36,16 @@ def test_a_template_passes_check_and_runs(here: Here, tmp_path: Path, name: str)
     ]
     checked = here("check", "pipeline.yaml", cwd=tmp_path)
     assert (checked.returncode, checked.stderr) == (0, "")
-    done = here("run", "pipeline.yaml", "--device", "cpu", "--limit", 3, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    completed = here("run", "pipeline.yaml", "--device", "cpu", "--limit", 3, cwd=tmp_path)
+    assert completed.returncode == 0, completed.stderr
     written = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*.*")}
     assert written == OUTPUTS[name]
 
 
 def test_init_without_a_template_lists_all(here: Here, tmp_path: Path) -> None:
-    done = here("init", cwd=tmp_path)
-    assert done.returncode == 0
-    assert [line.split()[0] for line in done.stdout.splitlines()[:-1]] == list(TEMPLATES)
+    completed = here("init", cwd=tmp_path)
+    assert completed.returncode == 0
+    assert [line.split()[0] for line in completed.stdout.splitlines()[:-1]] == list(TEMPLATES)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -55,9 +55,9 @@ def test_a_pipeline_is_replaced_only_with_force_and_a_video_never(here: Here, tm
     edited.write_text("mine")
     (tmp_path / "shop" / "samples").mkdir()
     (tmp_path / "shop" / "samples" / "street.mp4").write_text("my video")
-    done = here("init", "count", "shop", cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stderr == "shop/pipeline.yaml exists; name another folder, or replace it with --force\n"
+    completed = here("init", "count", "shop", cwd=tmp_path)
+    assert completed.returncode == 2
+    assert completed.stderr == "shop/pipeline.yaml exists; name another folder, or replace it with --force\n"
     assert edited.read_text() == "mine"
     assert here("init", "count", "shop", "--force", cwd=tmp_path).returncode == 0
     assert edited.read_text() == starter.template_text("count")
@@ -74,9 +74,9 @@ def test_a_pipeline_is_replaced_only_with_force_and_a_video_never(here: Here, tm
 )
 def test_an_error_is_a_line_with_the_fix(here: Here, tmp_path: Path, words: tuple[str, ...], message: str) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    done = here("init", *words, cwd=tmp_path)
-    assert done.returncode == 2
-    assert message in done.stderr
+    completed = here("init", *words, cwd=tmp_path)
+    assert completed.returncode == 2
+    assert message in completed.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
@@ -84,6 +84,6 @@ def test_packages_that_a_template_needs_are_named(here: Here, tmp_path: Path, mo
     import sys
 
     monkeypatch.setitem(sys.modules, "numba", None)
-    done = here("init", "count", cwd=tmp_path)
-    assert done.returncode == 0
-    assert "track needs the package numba; install it with: python -m pip install" in done.stdout
+    completed = here("init", "count", cwd=tmp_path)
+    assert completed.returncode == 0
+    assert "track needs the package numba; install it with: python -m pip install" in completed.stdout

@@ -21,10 +21,10 @@ def test_an_invalid_yaml_exits_with_2(
 ) -> None:
     text = PIPELINE.format(sources="  street: samples/street.mp4", out=tmp_path / "out").replace(*change)
     for subcommand in ("run", "check"):
-        done = here(subcommand, write(tmp_path, text), "--device", "cpu", cwd=root)
-        assert done.returncode == 2
-        assert message in done.stderr
-        assert "Traceback" not in done.stderr
+        completed = here(subcommand, write(tmp_path, text), "--device", "cpu", cwd=root)
+        assert completed.returncode == 2
+        assert message in completed.stderr
+        assert "Traceback" not in completed.stderr
     assert not (tmp_path / "out").exists()
 
 
@@ -36,9 +36,9 @@ def test_every_missing_network_is_reported_with_its_line(
     for name in ("one", "two"):
         (tmp_path / f"{name}.yaml").write_text(card.format(name))
     text = "sources: {a: 'test://'}\nstages:\n  one: {stage: detect, model: one}\n  two: {stage: detect, model: two}\n"
-    done = here(subcommand, write(tmp_path, text), "--device", "cpu", cwd=root)
-    assert done.returncode == 2
-    lines = done.stderr.splitlines()
+    completed = here(subcommand, write(tmp_path, text), "--device", "cpu", cwd=root)
+    assert completed.returncode == 2
+    lines = completed.stderr.splitlines()
     for line, (number, name) in zip(lines, ((3, "one"), (4, "two")), strict=True):
         assert line.startswith(f"{tmp_path}/p.yaml:{number}:31: {name}: model card {name} ")
         assert f"its file {tmp_path}/{name}.onnx does not exist" in line
@@ -55,9 +55,9 @@ def test_a_pattern_without_matches_fails_alone_like_a_missing_file(
     assert checked.returncode == 0
     assert checked.stderr.count("(warning)") == 1
     assert "source b: " in checked.stderr
-    done = here(path, "--device", "cpu", "--limit", 3, cwd=root)
-    assert done.returncode == 1
-    assert "source b failed: " in done.stderr
+    completed = here(path, "--device", "cpu", "--limit", 3, cwd=root)
+    assert completed.returncode == 1
+    assert "source b failed: " in completed.stderr
     assert (tmp_path / "a.jsonl").exists() == ("a: " in sources)
 
 
@@ -81,18 +81,21 @@ def test_stages_are_counted_by_their_yaml_names(root: Path, here: Here, tmp_path
 def test_warnings_are_counted_and_strict_refuses_them(root: Path, here: Here, tmp_path: Path) -> None:
     (tmp_path / "note.mp4").write_text("hello")
     path = write(tmp_path, "sources: {a: note.mp4, b: none.mp4}\nstages: {jsonl: {path: '{source}.jsonl'}}\n")
-    done = here("check", path, cwd=root)
-    assert (done.returncode, done.stdout) == (0, f"{path}: ok, 2 warnings, 2 sources, 1 stage (0 on the device)\n")
+    completed = here("check", path, cwd=root)
+    assert (completed.returncode, completed.stdout) == (
+        0,
+        f"{path}: ok, 2 warnings, 2 sources, 1 stage (0 on the device)\n",
+    )
     strict = here("check", path, "--strict", cwd=root)
     assert (strict.returncode, strict.stdout) == (2, "")
-    assert strict.stderr == done.stderr.replace(" (warning)", "")
+    assert strict.stderr == completed.stderr.replace(" (warning)", "")
 
 
 def test_warnings_are_shown_beside_problems(root: Path, here: Here, tmp_path: Path) -> None:
     path = write(tmp_path, "sources: {a: none.mp4}\nstages: {jsonl: {pth: 'a.jsonl'}}\n")
-    done = here("check", path, cwd=root)
-    assert done.returncode == 2
-    assert [line.endswith("(warning)") for line in done.stderr.splitlines()] == [True, False]
+    completed = here("check", path, cwd=root)
+    assert completed.returncode == 2
+    assert [line.endswith("(warning)") for line in completed.stderr.splitlines()] == [True, False]
 
 
 def test_control_characters_of_names_are_escaped(here, tmp_path):
@@ -101,6 +104,6 @@ def test_control_characters_of_names_are_escaped(here, tmp_path):
         "stages: {detect: {model: demo}, track: {}, zone: {polygon: [[0, 0], [9, 0], [9, 9]]}}\n"
         'tests: [{name: "clear\\e[2J", insert_at: zone, given: [{xyxy: [], track_id: []}], expect: {events: []}}]\n'
     )
-    done = here("test", "p.yaml", cwd=tmp_path)
-    assert "clear\\x1b[2J" in done.stdout, done.stderr
-    assert "\x1b" not in done.stdout + done.stderr
+    completed = here("test", "p.yaml", cwd=tmp_path)
+    assert "clear\\x1b[2J" in completed.stdout, completed.stderr
+    assert "\x1b" not in completed.stdout + completed.stderr

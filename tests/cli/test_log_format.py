@@ -60,10 +60,10 @@ def run(root, *args, **kwargs):
 @pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_every_line_of_a_run_is_json(root, tmp_path, processes):
     head = "" if processes == 1 else f"device: {{use: cpu, processes: {processes}}}"
-    done = run(root, "run", pipeline(tmp_path, head), "--log-format", "json")
-    logged = lines(done)
-    assert done.returncode == 1
-    assert done.stdout == ""
+    completed = run(root, "run", pipeline(tmp_path, head), "--log-format", "json")
+    logged = lines(completed)
+    assert completed.returncode == 1
+    assert completed.stdout == ""
     (failed,) = [log_line for log_line in logged if log_line["message"].startswith("odd failed on a frame 0")]
     assert (failed["level"], failed["source"], failed["stage"]) == ("warning", "a", "odd")
     assert failed["logger"] == "streamkit.runtime.execution.stage_runner"
@@ -91,9 +91,9 @@ def test_every_line_of_a_run_is_json(root, tmp_path, processes):
     ],
 )
 def test_an_error_is_a_json_line(root, args, words):
-    done = run(root, *args)
-    (log_line,) = lines(done)
-    assert done.returncode == 2
+    completed = run(root, *args)
+    (log_line,) = lines(completed)
+    assert completed.returncode == 2
     assert (log_line["level"], log_line["logger"]) == ("error", "streamkit.cli")
     assert words in log_line["message"]
 

@@ -26,8 +26,8 @@ def demo(root, tmp_path):
 
 
 def test_new_writes_a_card_that_equals_the_derived_one(here, demo):
-    done = here("models", "new", "best.onnx", cwd=demo)
-    assert (done.returncode, done.stdout) == (0, "best.yaml: detect, family yolov8, 640x384, 3 classes\n")
+    completed = here("models", "new", "best.onnx", cwd=demo)
+    assert (completed.returncode, completed.stdout) == (0, "best.yaml: detect, family yolov8, 640x384, 3 classes\n")
     written = load_card(demo / "best.yaml")
     derived = open_model("best.onnx", demo)
     assert (written.input, written.labels, written.family) == (derived.input, derived.labels, derived.family)
@@ -39,9 +39,9 @@ def test_new_writes_a_card_that_equals_the_derived_one(here, demo):
 
 def test_new_replaces_a_card_only_on_request(here, demo):
     (demo / "best.yaml").write_text("mine")
-    done = here("models", "new", "best.onnx", cwd=demo)
-    assert done.returncode == 2
-    assert "best.yaml exists; write another file with --out, or replace it with --force" in done.stderr
+    completed = here("models", "new", "best.onnx", cwd=demo)
+    assert completed.returncode == 2
+    assert "best.yaml exists; write another file with --out, or replace it with --force" in completed.stderr
     assert (demo / "best.yaml").read_text() == "mine"
     assert here("models", "new", "best.onnx", "--force", cwd=demo).returncode == 0
     assert here("models", "new", "best.onnx", "--out", "cards/other.yaml", cwd=demo).returncode == 0
@@ -51,9 +51,9 @@ def test_new_replaces_a_card_only_on_request(here, demo):
 def test_new_lists_its_assumptions(here, tmp_path):
     shaped(tmp_path / "net.onnx", {"o": ["N", 2]}, image=["N", 3, 224, 224])
     (tmp_path / "names.txt").write_text("cat\ndog")
-    done = here("models", "new", "net.onnx", "--family", "logits", "--labels", "names.txt", cwd=tmp_path)
-    assert done.returncode == 0
-    assert "check     no source says input.resize, input.color, input.scale, input.mean, input.std" in done.stdout
+    completed = here("models", "new", "net.onnx", "--family", "logits", "--labels", "names.txt", cwd=tmp_path)
+    assert completed.returncode == 0
+    assert "check     no source says input.resize, input.color, input.scale, input.mean, input.std" in completed.stdout
     assert "# CHECK: no source says" in (tmp_path / "net.yaml").read_text()
 
 
@@ -66,9 +66,12 @@ def test_a_resize_that_differs_from_the_authors_is_reported(here, demo):
     (demo / "labels.txt").unlink()
     (demo / "p.yaml").write_text("sources: {s: street.png}\nstages:\n  detect: {model: net.onnx}\n")
     for words in (("models", "new", "net.onnx"), ("models", "check", "net.onnx", "street.png"), ("p.yaml",)):
-        done = here(*words, cwd=demo)
-        assert done.returncode == 0, done.stderr
-        assert "preprocessor_config.json resizes with the bicubic filter (resample: 3)" in done.stdout + done.stderr
+        completed = here(*words, cwd=demo)
+        assert completed.returncode == 0, completed.stderr
+        assert (
+            "preprocessor_config.json resizes with the bicubic filter (resample: 3)"
+            in completed.stdout + completed.stderr
+        )
 
 
 @pytest.mark.parametrize(
@@ -85,16 +88,16 @@ def test_a_resize_that_differs_from_the_authors_is_reported(here, demo):
 )
 def test_invalid_arguments_are_refused(words, expected, here, tmp_path):
     shaped(tmp_path / "net.onnx", {"o": ["N", 6, 8400]}, metadata=META)
-    done = here("models", *words, cwd=tmp_path)
-    assert done.returncode == 2
-    assert expected in done.stderr
-    assert "Traceback" not in done.stderr
+    completed = here("models", *words, cwd=tmp_path)
+    assert completed.returncode == 2
+    assert expected in completed.stderr
+    assert "Traceback" not in completed.stderr
 
 
 def test_check_draws_the_objects_of_a_derived_card(here, demo):
-    done = here("models", "check", "best.onnx", "street.png", "--draw", "out.png", cwd=demo)
-    assert done.returncode == 0, done.stderr
-    *_, passed, drawn = done.stdout.splitlines()
+    completed = here("models", "check", "best.onnx", "street.png", "--draw", "out.png", cwd=demo)
+    assert completed.returncode == 0, completed.stderr
+    *_, passed, drawn = completed.stdout.splitlines()
     assert passed == "passed"
     assert drawn.startswith("drawn     out.png: frame 1 of 1, ")
     assert "person" in drawn
@@ -109,9 +112,9 @@ def test_check_hints_at_a_broken_card(here, demo, root):
     here("models", "new", "best.onnx", cwd=demo)
     text = (demo / "best.yaml").read_text()
     (demo / "best.yaml").write_text(text.replace("color: rgb", "color: bgr"))
-    done = here("models", "check", "best.yaml", root / "samples" / "street.mp4", cwd=demo)
-    assert done.returncode == 0
-    assert "\nhint      input.color: rgb fits better than bgr: " in done.stdout
+    completed = here("models", "check", "best.yaml", root / "samples" / "street.mp4", cwd=demo)
+    assert completed.returncode == 0
+    assert "\nhint      input.color: rgb fits better than bgr: " in completed.stdout
 
 
 def test_a_pipeline_runs_a_network_without_a_card(here, demo, root):
@@ -130,9 +133,9 @@ def test_a_pipeline_runs_a_network_without_a_card(here, demo, root):
 def test_an_underivable_card_is_reported_with_its_position_in_the_yaml(here, tmp_path):
     shaped(tmp_path / "net.onnx", {"o": ["N", 6, 8400]})
     (tmp_path / "p.yaml").write_text("sources: {s: {uri: a.mp4}}\nstages:\n  detect: {model: net.onnx}\n")
-    done = here("check", "p.yaml", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "p.yaml:3:19: detect: net.onnx: no source names 2 classes (family yolov8" in done.stderr
+    completed = here("check", "p.yaml", cwd=tmp_path)
+    assert completed.returncode == 2
+    assert "p.yaml:3:19: detect: net.onnx: no source names 2 classes (family yolov8" in completed.stderr
 
 
 @pytest.fixture
@@ -152,21 +155,21 @@ def test_check_takes_a_folder_of_images(here, demo, root, folder_of_pictures):
     shutil.copy(root / "models" / "color.yaml", demo)
     for path in list(folder_of_pictures.glob("[0-9]?.png"))[2:]:
         path.unlink()
-    done = here("models", "check", "color.yaml", "pictures", "street.png", cwd=demo)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "frames    13\n" in done.stdout  # 0.png to 9.png, two more, and street.png
+    completed = here("models", "check", "color.yaml", "pictures", "street.png", cwd=demo)
+    assert (completed.returncode, completed.stderr) == (0, "")
+    assert "frames    13\n" in completed.stdout  # 0.png to 9.png, two more, and street.png
 
 
 def test_check_reports_that_it_samples_a_large_folder(here, demo, root, folder_of_pictures):
     shutil.copy(root / "models" / "color.onnx", demo)
     shutil.copy(root / "models" / "color.yaml", demo)
-    done = here("models", "check", "color.yaml", "pictures", cwd=demo)
-    assert done.stdout.startswith("note      pictures: 35 of 70 images are compared\n")
-    assert "frames    35\n" in done.stdout
+    completed = here("models", "check", "color.yaml", "pictures", cwd=demo)
+    assert completed.stdout.startswith("note      pictures: 35 of 70 images are compared\n")
+    assert "frames    35\n" in completed.stdout
 
 
 def test_check_of_a_folder_without_images_names_it(here, demo):
     (demo / "empty").mkdir()
-    done = here("models", "check", "demo", "empty", cwd=demo)
-    assert done.returncode == 1
-    assert "the folder empty contains no videos or images" in done.stderr
+    completed = here("models", "check", "demo", "empty", cwd=demo)
+    assert completed.returncode == 1
+    assert "the folder empty contains no videos or images" in completed.stderr

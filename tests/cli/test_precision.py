@@ -10,13 +10,13 @@ pytest.importorskip("onnx")
 
 def test_quantize_writes_a_card_that_runs(root, here: Here, tmp_path):
     street = root / "samples" / "street.mp4"
-    done = here("models", "quantize", "demo", street, "--frames", "16", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    completed = here("models", "quantize", "demo", street, "--frames", "16", cwd=tmp_path)
+    assert completed.returncode == 0, completed.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["demo_int8.onnx", "demo_int8.yaml"]
-    assert "wrote " in done.stdout
-    assert "AP         1.000 -> " in done.stdout
-    done = here("models", "check", "demo_int8", street, cwd=tmp_path)
-    assert done.returncode == 0, done.stdout
+    assert "wrote " in completed.stdout
+    assert "AP         1.000 -> " in completed.stdout
+    completed = here("models", "check", "demo_int8", street, cwd=tmp_path)
+    assert completed.returncode == 0, completed.stdout
     again = here("models", "quantize", "demo", street, "--frames", "16", cwd=tmp_path)
     assert again.returncode == 1
     assert "demo_int8.yaml exists; replace it with --overwrite, or name another card with --out" in again.stderr
@@ -28,17 +28,17 @@ def test_quantize_writes_a_card_that_runs(root, here: Here, tmp_path):
 
 def test_a_refusal_exits_with_1_and_writes_nothing(root, here: Here, tmp_path):
     street = root / "samples" / "street.mp4"
-    done = here("models", "quantize", "demo", street, "--frames", "16", "--max-loss", "0", cwd=tmp_path)
-    assert done.returncode == 1
-    assert "(at most 0, --max-loss)\nREFUSED: it loses more than allowed, and nothing is written" in done.stdout
+    completed = here("models", "quantize", "demo", street, "--frames", "16", "--max-loss", "0", cwd=tmp_path)
+    assert completed.returncode == 1
+    assert "(at most 0, --max-loss)\nREFUSED: it loses more than allowed, and nothing is written" in completed.stdout
     assert list(tmp_path.iterdir()) == []
 
 
 def test_convert_needs_no_clips(here: Here, tmp_path):
-    done = here("models", "convert", "demo", "--f16", "--frames", "8", "--out", "sub/half.yaml", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    completed = here("models", "convert", "demo", "--f16", "--frames", "8", "--out", "sub/half.yaml", cwd=tmp_path)
+    assert completed.returncode == 0, completed.stderr
     assert sorted(path.name for path in (tmp_path / "sub").iterdir()) == ["half.onnx", "half.yaml"]
-    assert "compare speed and results on the GPU with --device cuda" in done.stderr
+    assert "compare speed and results on the GPU with --device cuda" in completed.stderr
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def stills(root, tmp_path):
 
 
 def test_ground_truth_is_compared_on_its_images(here: Here, stills, tmp_path):
-    done = here(
+    completed = here(
         "models",
         "quantize",
         "demo",
@@ -73,18 +73,18 @@ def test_ground_truth_is_compared_on_its_images(here: Here, stills, tmp_path):
         tmp_path / "x.yaml",
         cwd=tmp_path,
     )
-    assert done.returncode == 0, done.stderr
-    assert "with ranges from 8 frames" in done.stdout
-    assert "objects in 10 frames" in done.stdout
-    assert "against ground truth" in done.stdout
-    assert "come from images that AP is measured on" not in done.stderr
+    assert completed.returncode == 0, completed.stderr
+    assert "with ranges from 8 frames" in completed.stdout
+    assert "objects in 10 frames" in completed.stdout
+    assert "against ground truth" in completed.stdout
+    assert "come from images that AP is measured on" not in completed.stderr
 
 
 def test_calibration_on_the_compared_images_is_reported(here: Here, stills, tmp_path):
     for number in range(1, 20, 2):
         (stills / f"{number}.jpg").unlink()
-    done = here("models", "quantize", "demo", "--data", stills, "--truth", tmp_path / "truth.json", cwd=tmp_path)
-    assert "the ranges of values come from images that AP is measured on; name other clips too" in done.stderr
+    completed = here("models", "quantize", "demo", "--data", stills, "--truth", tmp_path / "truth.json", cwd=tmp_path)
+    assert "the ranges of values come from images that AP is measured on; name other clips too" in completed.stderr
 
 
 @pytest.mark.parametrize(
@@ -108,8 +108,8 @@ def test_invalid_input_gives_a_single_message(root, here: Here, tmp_path, words,
     (tmp_path / "empty").mkdir()
     (tmp_path / "text.mp4").write_text("no video")
     words = [str(root / "samples" / "street.mp4") if word == "STREET" else word for word in words]
-    done = here("models", *words, cwd=tmp_path)
-    assert message in done.stderr
-    assert done.returncode == code
-    assert "Traceback" not in done.stderr
+    completed = here("models", *words, cwd=tmp_path)
+    assert message in completed.stderr
+    assert completed.returncode == code
+    assert "Traceback" not in completed.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "text.mp4"]

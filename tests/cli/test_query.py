@@ -29,19 +29,19 @@ def frames_in(done):
 
 
 def test_query_without_sql_lists_tables_and_labels(run):
-    done = run("query")
-    assert done.returncode == 0
-    assert "frames             40 rows   key, source, frame, pts_s, counts" in done.stdout
-    assert "labels   person " in done.stdout
+    completed = run("query")
+    assert completed.returncode == 0
+    assert "frames             40 rows   key, source, frame, pts_s, counts" in completed.stdout
+    assert "labels   person " in completed.stdout
 
 
 def test_a_table_shows_fifty_rows_and_counts_all(run):
-    done = run("query", "SELECT frame FROM objects")
-    assert done.stdout.count("│") == 50 * 2
-    assert ", of which the first 50 are shown; --limit 0 shows all" in done.stdout
-    done = run("query", "--where", WHERE, "--limit", "2")
-    assert "bike 3, car 3, person 9" in done.stdout
-    assert "2 rows\n" in done.stdout
+    completed = run("query", "SELECT frame FROM objects")
+    assert completed.stdout.count("│") == 50 * 2
+    assert ", of which the first 50 are shown; --limit 0 shows all" in completed.stdout
+    completed = run("query", "--where", WHERE, "--limit", "2")
+    assert "bike 3, car 3, person 9" in completed.stdout
+    assert "2 rows\n" in completed.stdout
     assert "1 row\n" in run("query", "SELECT 1.5 AS a, NULL AS b, [1] AS c").stdout
 
 
@@ -53,8 +53,8 @@ def test_all_formats_have_the_same_rows(run, tmp_path):
     assert [row["frame"] for row in json.loads(run("query", "--where", WHERE, "--format", "json").stdout)] == frames
     assert json.loads(run("query", "--where", "frame < 0", "--format", "json").stdout) == []
     for name in ("a.csv", "a.json", "a.parquet", "b/c.parquet"):
-        done = run("query", "--where", WHERE, "--out", name)
-        assert (done.returncode, done.stdout) == (0, "")
+        completed = run("query", "--where", WHERE, "--out", name)
+        assert (completed.returncode, completed.stdout) == (0, "")
     with (tmp_path / "a.csv").open(newline="") as file:
         assert [int(row["frame"]) for row in csv.DictReader(file)] == frames
     assert [row["frame"] for row in json.loads((tmp_path / "a.json").read_text())] == frames
@@ -64,16 +64,16 @@ def test_all_formats_have_the_same_rows(run, tmp_path):
 
 
 def test_a_query_that_fails_leaves_no_file(run, tmp_path):
-    done = run("query", "SELECT CAST(source AS INTEGER) FROM frames", "--out", "a.csv")
-    assert done.returncode == 2
-    assert "Could not convert" in done.stderr
-    assert "Traceback" not in done.stderr
+    completed = run("query", "SELECT CAST(source AS INTEGER) FROM frames", "--out", "a.csv")
+    assert completed.returncode == 2
+    assert "Could not convert" in completed.stderr
+    assert "Traceback" not in completed.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["archive"]
 
 
 def test_images_are_those_of_the_result(run, tmp_path, shared_archive):  # noqa: F811
-    done = run("query", "--where", "frame IN (3, 8)", "--pictures", "plain")
-    assert (done.returncode, "2 images in plain" in done.stderr) == (0, True)
+    completed = run("query", "--where", "frame IN (3, 8)", "--pictures", "plain")
+    assert (completed.returncode, "2 images in plain" in completed.stderr) == (0, True)
     plain = sorted((tmp_path / "plain").iterdir())
     assert [path.name[-11:] for path in plain] == ["-000003.jpg", "-000008.jpg"]
     run("query", "SELECT key, frame FROM frames", "--limit", "1", "--pictures", "drawn", "--draw")
@@ -87,8 +87,8 @@ def test_images_are_those_of_the_result(run, tmp_path, shared_archive):  # noqa:
 
 @pytest.mark.parametrize("form", ["coco", "yolo", "cvat", "label-studio"])
 def test_an_export_is_a_folder_with_images_and_annotations(run, tmp_path, form):
-    done = run("export", "--where", WHERE, "--format", form, "--out", "out", "--limit", "3", "--images", "png")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "3 frames in out\n")
+    completed = run("export", "--where", WHERE, "--format", form, "--out", "out", "--limit", "3", "--images", "png")
+    assert (completed.returncode, completed.stdout, completed.stderr) == (0, "", "3 frames in out\n")
     out = tmp_path / "out"
     files = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
     images = {name for name in files if name.startswith("images/") and name.endswith(".png")}
@@ -115,14 +115,14 @@ def test_missing_videos_are_named_and_the_others_are_exported(run, tmp_path, arc
                 moved(part.with_name(f"{key}.parquet"), key=key, source="away.mp4")
         pq.write_table(table, path.with_name(f"{key}.parquet"))
         moved(path.with_name(f"{key}.parquet"), key=key, source="away.mp4", path="/gone/away.mp4")
-    done = run("export", "--where", "frame < 2", "--format", "coco", "--out", "out")
-    assert done.returncode == 1
-    assert done.stderr == (
+    completed = run("export", "--where", "frame < 2", "--format", "coco", "--out", "out")
+    assert completed.returncode == 1
+    assert completed.stderr == (
         "2 frames in out\n2 frames of 1 videos could not be read:\n  away.mp4: /gone/away.mp4: there is no such file\n"
     )
     assert len(list((tmp_path / "out" / "images").iterdir())) == 2
-    done = run("export", "--where", "source = 'away.mp4'", "--format", "coco", "--out", "none")
-    assert (done.returncode, done.stderr) == (
+    completed = run("export", "--where", "source = 'away.mp4'", "--format", "coco", "--out", "none")
+    assert (completed.returncode, completed.stderr) == (
         2,
         "none of the 40 selected frames has an image: away.mp4: /gone/away.mp4: there is no such file\n",
     )
@@ -162,10 +162,10 @@ def moved(part, **values):
     ],
 )
 def test_errors_are_explained(run, tmp_path, words, message):
-    done = run(*words)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+    completed = run(*words)
+    assert completed.returncode == 2
+    assert message in completed.stderr
+    assert "Traceback" not in completed.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["archive"]
 
 
@@ -174,28 +174,33 @@ def test_files_without_a_table_of_frames_are_counted(run, archive):  # noqa: F81
     shutil.rmtree(archive / "frames")
     for path in (archive / "files").glob("street-*"):
         moved(path, status="done")
-    done = run("query", "--where", "true")
-    assert "40 rows" in done.stdout
-    assert done.stderr == ""  # every frame of this video has an object
+    completed = run("query", "--where", "true")
+    assert "40 rows" in completed.stdout
+    assert completed.stderr == ""  # every frame of this video has an object
     bare = min(set(range(40)) - set(pq.read_table(archive / "events")["frame"].to_pylist()))
     for path in (archive / "objects").glob("street-*"):
         table = pq.read_table(path)
         pq.write_table(table.filter([frame != bare for frame in table["frame"].to_pylist()]), path)
     for path in (archive / "files").glob("street-*"):
         moved(path, status="done")
-    done = run("query", "--where", "true")
-    assert "39 rows" in done.stdout
-    assert done.stderr.startswith("files whose processing kept no table of frames: 1; only their frames with objects")
+    completed = run("query", "--where", "true")
+    assert "39 rows" in completed.stdout
+    assert completed.stderr.startswith(
+        "files whose processing kept no table of frames: 1; only their frames with objects"
+    )
 
 
 def test_a_missing_package_is_named_with_its_extra(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "duckdb", None)
-    done = run("query", "--where", "true")
-    assert done.returncode == 2
-    assert "streamkit query needs the package duckdb; install it with: python -m pip install -e '" in done.stderr
-    assert "[query]'" in done.stderr
+    completed = run("query", "--where", "true")
+    assert completed.returncode == 2
+    assert "streamkit query needs the package duckdb; install it with: python -m pip install -e '" in completed.stderr
+    assert "[query]'" in completed.stderr
 
 
 def test_a_folder_without_a_data_set_is_refused(here, tmp_path):
-    done = here("query", "gone", "--where", "true", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (2, "gone: there is no such folder; give the --out of a batch run\n")
+    completed = here("query", "gone", "--where", "true", cwd=tmp_path)
+    assert (completed.returncode, completed.stderr) == (
+        2,
+        "gone: there is no such folder; give the --out of a batch run\n",
+    )

@@ -14,8 +14,8 @@ from support.commands import PIPELINE, Here, command, decoded, records, write
 
 def test_a_run_writes_records_video_and_report(root: Path, tmp_path: Path) -> None:
     text = PIPELINE.format(sources="  street: samples/street.mp4", out=tmp_path / "out")
-    done = command(root, write(tmp_path, text), "--limit", 30, "--report", tmp_path / "r.json", "--device", "cpu")
-    assert done.returncode == 0, done.stderr
+    completed = command(root, write(tmp_path, text), "--limit", 30, "--report", tmp_path / "r.json", "--device", "cpu")
+    assert completed.returncode == 0, completed.stderr
     assert [r["frame"] for r in records(tmp_path / "out/street.jsonl")] == list(range(30))
     assert any(r["objects"] for r in records(tmp_path / "out/street.jsonl"))
     assert decoded(tmp_path / "out/street.mp4") == 30
@@ -23,7 +23,7 @@ def test_a_run_writes_records_video_and_report(root: Path, tmp_path: Path) -> No
     assert report["frames"] == 30
     assert report["exit_code"] == 0
     assert set(report["stages"]) > {"detect.preprocess", "detect.infer", "detect.postprocess", "draw", "video"}
-    assert "30 frames in" in done.stderr
+    assert "30 frames in" in completed.stderr
 
 
 def test_a_file_whose_name_is_not_utf_8_is_read(root: Path, tmp_path: Path) -> None:
@@ -31,8 +31,8 @@ def test_a_file_whose_name_is_not_utf_8_is_read(root: Path, tmp_path: Path) -> N
         (tmp_path / "videos").mkdir(exist_ok=True)
         clip(tmp_path / "videos" / "clip.mp4", 64, 48, 3).rename(tmp_path / "videos" / name)
     text = f'sources: {{f: videos/}}\nstages: {{jsonl: {{path: "{tmp_path}/out/{{source}}.jsonl"}}}}\n'
-    done = command(root, write(tmp_path, text), "--report", tmp_path / "r.json")
-    assert done.returncode == 0, done.stderr
+    completed = command(root, write(tmp_path, text), "--report", tmp_path / "r.json")
+    assert completed.returncode == 0, completed.stderr
     assert [len(records(tmp_path / f"out/f/{name}.jsonl")) for name in ("entr_e", "ok")] == [3, 3]
     report = json.loads((tmp_path / "r.json").read_text())
     assert report["sources"] == {
@@ -49,8 +49,8 @@ stages:
   parquet: {{path: "{tmp_path}/rows/{{source}}/{{date}}", spool: {{path: "{tmp_path}/spool"}}}}
   sqlite: {{path: "{tmp_path}/a.db", spool: {{path: "{tmp_path}/spool-sqlite"}}}}
 """
-    done = command(root, write(tmp_path, text))
-    assert f"outputs: {tmp_path}/a.jsonl, {tmp_path}/rows/a, {tmp_path}/a.db" in done.stderr
+    completed = command(root, write(tmp_path, text))
+    assert f"outputs: {tmp_path}/a.jsonl, {tmp_path}/rows/a, {tmp_path}/a.db" in completed.stderr
 
 
 def test_a_file_that_was_not_replaced_is_not_listed_as_output(root: Path, tmp_path: Path) -> None:
@@ -60,8 +60,8 @@ sources: {{a: "test://?frames=3&width=64&height=48"}}
 stages:
   video: {{path: "{tmp_path}/old.mp4", if_exists: fail}}
 """
-    done = command(root, write(tmp_path, text), "--report", tmp_path / "r.json")
-    assert "it exists, and if_exists is fail" in done.stderr
+    completed = command(root, write(tmp_path, text), "--report", tmp_path / "r.json")
+    assert "it exists, and if_exists is fail" in completed.stderr
     assert json.loads((tmp_path / "r.json").read_text())["outputs"] == []
 
 
@@ -111,15 +111,15 @@ def broken(tmp_path: Path, root: Path) -> dict[str, Path]:
 def test_broken_sources_fail_alone(root: Path, tmp_path: Path, broken: dict[str, Path]) -> None:
     lines = "\n".join(f"  {name}: {path}" for name, path in broken.items())
     text = PIPELINE.format(sources=f"  good: samples/street.mp4\n{lines}", out=tmp_path / "out")
-    done = command(root, write(tmp_path, text), "--limit", 30, "--device", "cpu", "--report", tmp_path / "r.json")
-    assert done.returncode == 1, done.stderr
-    assert "Traceback" not in done.stderr
+    completed = command(root, write(tmp_path, text), "--limit", 30, "--device", "cpu", "--report", tmp_path / "r.json")
+    assert completed.returncode == 1, completed.stderr
+    assert "Traceback" not in completed.stderr
     assert len(records(tmp_path / "out/good.jsonl")) == 30
     assert decoded(tmp_path / "out/good.mp4") == 30
     sources = json.loads((tmp_path / "r.json").read_text())["sources"]
     for name in ("missing", "text", "empty", "index", "audio"):
         assert sources[name]["frames"] == 0
-        assert f"source {name} failed: " in done.stderr
+        assert f"source {name} failed: " in completed.stderr
         assert "\n" not in sources[name]["error"]
         assert not (tmp_path / f"out/{name}.mp4").exists()
     assert len(records(tmp_path / "out/flipped.jsonl")) == sources["flipped"]["frames"] > 0
@@ -128,8 +128,8 @@ def test_broken_sources_fail_alone(root: Path, tmp_path: Path, broken: dict[str,
 
 def test_a_truncated_file_keeps_its_decoded_frames(root: Path, tmp_path: Path, broken: dict[str, Path]) -> None:
     text = PIPELINE.format(sources=f"  cut: {broken['cut']}", out=tmp_path / "out").replace("detect: {", "# {")
-    done = command(root, write(tmp_path, text), "--device", "cpu", "--report", tmp_path / "r.json")
-    assert done.returncode == 1, done.stderr
+    completed = command(root, write(tmp_path, text), "--device", "cpu", "--report", tmp_path / "r.json")
+    assert completed.returncode == 1, completed.stderr
     source = json.loads((tmp_path / "r.json").read_text())["sources"]["cut"]
     assert 60 < source["frames"] < 400
     assert "error" in source
@@ -139,18 +139,19 @@ def test_a_truncated_file_keeps_its_decoded_frames(root: Path, tmp_path: Path, b
 def test_an_unwritable_report_is_reported_before_the_first_frame(root: Path, here: Here, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     text = f"sources: {{a: 'test://?frames=2'}}\nstages: {{jsonl: {{path: '{tmp_path}/a.jsonl'}}}}\n"
-    done = here(write(tmp_path, text), "--device", "cpu", "--report", tmp_path / "file" / "r.json", cwd=root)
-    assert done.returncode == 1
+    completed = here(write(tmp_path, text), "--device", "cpu", "--report", tmp_path / "file" / "r.json", cwd=root)
+    assert completed.returncode == 1
     assert (
-        done.stderr == f"cannot write {tmp_path}/file/r.json: a part of the path is a file where a folder is needed\n"
+        completed.stderr
+        == f"cannot write {tmp_path}/file/r.json: a part of the path is a file where a folder is needed\n"
     )
     assert not (tmp_path / "a.jsonl").exists()
 
 
 def test_a_run_that_does_not_start_leaves_no_report(root: Path, tmp_path: Path) -> None:
     text = f"sources: {{a: 'test://?frames=2'}}\nstages: {{jsonl: {{path: '{tmp_path}/a.jsonl'}}}}\n"
-    done = command(root, write(tmp_path, text), "--device", "cuda", "--report", tmp_path / "r.json")
-    assert done.returncode == 2
+    completed = command(root, write(tmp_path, text), "--device", "cuda", "--report", tmp_path / "r.json")
+    assert completed.returncode == 2
     assert os.listdir(tmp_path) == ["p.yaml"]
 
 
@@ -159,37 +160,37 @@ def test_invalid_networks_and_label_lists_are_reported(root: Path, here: Here, t
     text = PIPELINE.format(sources="  street: samples/street.mp4", out=tmp_path / "out").replace("demo", "mine")
     (tmp_path / "mine.onnx").write_text("not a network")
     (tmp_path / "mine.yaml").write_text(card.replace("demo.onnx", "mine.onnx"))
-    done = here(write(tmp_path, text), "--device", "cpu", cwd=root)
-    assert done.returncode == 2
-    assert "is not an ONNX model" in done.stderr
+    completed = here(write(tmp_path, text), "--device", "cpu", cwd=root)
+    assert completed.returncode == 2
+    assert "is not an ONNX model" in completed.stderr
     (tmp_path / "mine.onnx").write_bytes((root / "models/demo.onnx").read_bytes())
     (tmp_path / "mine.yaml").write_text(card.replace("demo.onnx", "mine.onnx").replace("bike", "bike, bus"))
-    done = here(write(tmp_path, text), "--device", "cpu", cwd=root)
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
-    assert "4" in done.stderr
+    completed = here(write(tmp_path, text), "--device", "cpu", cwd=root)
+    assert completed.returncode == 2
+    assert "Traceback" not in completed.stderr
+    assert "4" in completed.stderr
     (tmp_path / "mine.yaml").write_text(card.replace("demo.onnx", "mine.onnx") + f"sha256: {'ab' * 32}\n")
-    done = here(write(tmp_path, text), "--device", "cpu", cwd=root)
-    assert done.returncode == 2
-    assert "SHA-256" in done.stderr
+    completed = here(write(tmp_path, text), "--device", "cpu", cwd=root)
+    assert completed.returncode == 2
+    assert "SHA-256" in completed.stderr
     assert not (tmp_path / "out").exists()
 
 
 def test_cuda_without_a_gpu_exits_with_2(root: Path, tmp_path: Path) -> None:
     text = PIPELINE.format(sources="  street: samples/street.mp4", out=tmp_path / "out")
-    done = command(root, write(tmp_path, text), "--device", "cuda")
-    assert done.returncode == 2
-    assert "device cuda cannot be used" in done.stderr
-    assert "doctor" in done.stderr
+    completed = command(root, write(tmp_path, text), "--device", "cuda")
+    assert completed.returncode == 2
+    assert "device cuda cannot be used" in completed.stderr
+    assert "doctor" in completed.stderr
 
 
 def test_an_unwritable_output_is_reported(root: Path, here: Here, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("a file where the folder should be")
     text = PIPELINE.format(sources="  street: samples/street.mp4", out=tmp_path / "out")
-    done = here(write(tmp_path, text), "--device", "cpu", "--limit", 20, cwd=root)
-    assert done.returncode == 1
-    assert str(tmp_path / "out") in done.stderr
-    assert "Traceback" not in done.stderr
+    completed = here(write(tmp_path, text), "--device", "cpu", "--limit", 20, cwd=root)
+    assert completed.returncode == 1
+    assert str(tmp_path / "out") in completed.stderr
+    assert "Traceback" not in completed.stderr
 
 
 @pytest.mark.parametrize(
@@ -209,23 +210,23 @@ def test_a_full_disk_leaves_no_partial_file(
     endings = {"video": "mp4", "jsonl": "jsonl"}
     lines = (f"  {stage}: {{path: '{out}/{{source}}.{endings[stage]}'}}\n" for stage in stages.split())
     path = write(tmp_path, "sources: {street: samples/street.mp4}\nstages:\n" + "".join(lines))
-    done = command(root, path, "--device", "cpu", preexec_fn=small_files)
-    assert done.returncode == 1, done.stderr
-    assert "Traceback" not in done.stderr
-    assert f"cannot write {out}/street.{fails}: " in done.stderr
+    completed = command(root, path, "--device", "cpu", preexec_fn=small_files)
+    assert completed.returncode == 1, completed.stderr
+    assert "Traceback" not in completed.stderr
+    assert f"cannot write {out}/street.{fails}: " in completed.stderr
     assert sorted(os.listdir(out)) == left
     for name in left:
         frame_records = records(out / name)
         assert [frame_record["frame"] for frame_record in frame_records] == list(range(len(frame_records)))
-        assert f"\n{len(frame_records)} frames in " in done.stderr
+        assert f"\n{len(frame_records)} frames in " in completed.stderr
         assert 0 < len(frame_records) < 400
 
 
 def test_a_missing_encoder_exits_with_2(root: Path, here: Here, tmp_path: Path) -> None:
     text = PIPELINE.format(sources="  street: samples/street.mp4", out=tmp_path / "out")
-    done = here(write(tmp_path, text), "--device", "cpu", "--set", "stages.video.encoder=nvenc", cwd=root)
-    assert done.returncode == 2
-    assert done.stderr.count("encoder: nvenc needs frames on a GPU") == 1
+    completed = here(write(tmp_path, text), "--device", "cpu", "--set", "stages.video.encoder=nvenc", cwd=root)
+    assert completed.returncode == 2
+    assert completed.stderr.count("encoder: nvenc needs frames on a GPU") == 1
     assert not list((tmp_path / "out").glob("*"))
 
 
@@ -249,9 +250,9 @@ def test_a_raising_stage_is_reported(root: Path, tmp_path: Path, on_error: str) 
         "  draw: {}", f"  raising: {{run: {{on_error: {on_error}}}}}\n  draw: {{}}"
     )
     path = write(tmp_path, f"plugins: [raising.py]\n{text}")
-    done = command(root, path, "--device", "cpu", "--limit", 20, "--report", tmp_path / "r.json")
-    assert done.returncode == 1, done.stderr
-    assert "raising failed on street frame 3 (0.12 s): ValueError: no such luck" in done.stderr
+    completed = command(root, path, "--device", "cpu", "--limit", 20, "--report", tmp_path / "r.json")
+    assert completed.returncode == 1, completed.stderr
+    assert "raising failed on street frame 3 (0.12 s): ValueError: no such luck" in completed.stderr
     rows = records(tmp_path / "out/street.jsonl")
     assert [r["frame"] for r in rows][:4] == [0, 1, 2, 3]  # nothing already decoded is lost
     if on_error == "skip":
@@ -262,7 +263,7 @@ def test_a_raising_stage_is_reported(root: Path, tmp_path: Path, on_error: str) 
 
 def test_an_unwritable_profile_is_reported_before_the_first_frame(root: Path, here: Here, tmp_path: Path) -> None:
     path = write(tmp_path, PIPELINE.format(sources="  street: samples/street.mp4", out=tmp_path / "out"))
-    done = here(path, "--device", "cpu", "--profile", path / "p.json", cwd=root)
-    assert done.returncode == 1
-    assert done.stderr == f"cannot write {path}/p.json: a part of the path is a file where a folder is needed\n"
+    completed = here(path, "--device", "cpu", "--profile", path / "p.json", cwd=root)
+    assert completed.returncode == 1
+    assert completed.stderr == f"cannot write {path}/p.json: a part of the path is a file where a folder is needed\n"
     assert not (tmp_path / "out").exists()

@@ -102,8 +102,8 @@ def test_a_signal_of_a_closed_terminal_that_is_ignored_stays_ignored(root: Path,
     (tmp_path / "hang_up.py").write_text(f'{plugin}    """Hang up."""\n    os.kill(os.getpid(), signal.SIGHUP)\n')
     path.write_text(f"device: cpu\nplugins: [hang_up.py]\n{path.read_text().replace('{jsonl', '{hang_up: {}, jsonl')}")
     line = ["setsid", sys.executable, str(root / "run.py"), str(path)]
-    done = subprocess.run([sys.executable, "-c", code.format(line=line)], cwd=tmp_path, timeout=60, check=False)
-    assert done.returncode == 0
+    completed = subprocess.run([sys.executable, "-c", code.format(line=line)], cwd=tmp_path, timeout=60, check=False)
+    assert completed.returncode == 0
     assert len(records(tmp_path / "a.jsonl")) == 3
 
 
@@ -111,10 +111,10 @@ def test_a_native_crash_logs_the_stacks(root: Path, tmp_path: Path) -> None:
     plugin = "import faulthandler\nfrom streamkit import stage\n@stage('crash')\ndef crash(frame):\n"
     (tmp_path / "crash.py").write_text(f'{plugin}    """Crash."""\n    faulthandler._sigsegv()\n')
     path = write(tmp_path, "device: cpu\nplugins: [crash.py]\nsources: {a: 'test://?frames=3'}\nstages: {crash: {}}\n")
-    done = command(root, path)
-    assert done.returncode == -signal.SIGSEGV
-    assert "Fatal Python error: Segmentation fault" in done.stderr
-    assert f'File "{tmp_path}/crash.py", line 6 in crash' in done.stderr
+    completed = command(root, path)
+    assert completed.returncode == -signal.SIGSEGV
+    assert "Fatal Python error: Segmentation fault" in completed.stderr
+    assert f'File "{tmp_path}/crash.py", line 6 in crash' in completed.stderr
 
 
 def test_a_profile_is_complete_after_ctrl_c(root: Path, tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_watch_applies_edits_and_sigterm_drains(root: Path, tmp_path: Path) -> N
     camera = "{stage: test_pattern, uri: 'test://?width=64&height=48&frames=0', pace: realtime}"
     tail = f"stages: {{jsonl: {{path: '{out}/{{source}}.jsonl'}}}}\n"
     path.write_text(f"device: cpu\nsources: {{a: {camera}}}\n{tail}")
-    done = subprocess.Popen(
+    completed = subprocess.Popen(
         [sys.executable, root / "run.py", path, "--watch", "--report", tmp_path / "r.json"],
         stderr=subprocess.PIPE,
         text=True,
@@ -152,20 +152,20 @@ def test_watch_applies_edits_and_sigterm_drains(root: Path, tmp_path: Path) -> N
         while not list(out.glob(".a.jsonl.part")) + list(out.glob("a.jsonl")) and time.monotonic() < until:
             time.sleep(0.05)
         path.write_text(f"device: cpu\nsources: {{a: {camera}, b: {camera}, b: {camera}}}\n{tail}")
-        while "the key 'b' is here twice" not in (line := done.stderr.readline()):
+        while "the key 'b' is here twice" not in (line := completed.stderr.readline()):
             assert line, lines
             lines.append(line)
         path.write_text(f"device: cpu\nsources: {{a: {camera}, b: {camera}}}\n{tail}")
-        while "source b added" not in (line := done.stderr.readline()):
+        while "source b added" not in (line := completed.stderr.readline()):
             assert line, lines
             lines.append(line)
         while not list(out.glob(".b.jsonl.part")) + list(out.glob("b.jsonl")) and time.monotonic() < until:
             time.sleep(0.05)
-        done.send_signal(signal.SIGTERM)
-        assert done.wait(60) == 130
+        completed.send_signal(signal.SIGTERM)
+        assert completed.wait(60) == 130
     finally:
-        done.kill()
-        done.stderr.close()
+        completed.kill()
+        completed.stderr.close()
     report = json.loads((tmp_path / "r.json").read_text())
     for name in "ab":
         source = report["sources"][name]
@@ -175,7 +175,7 @@ def test_watch_applies_edits_and_sigterm_drains(root: Path, tmp_path: Path) -> N
 
 MODULES = ("numpy", "streamkit.core.stage", "click", "yaml", "streamkit.config.graph")
 CHECKS = (("check",), ("batch", "samples/street.mp4", "--out", "never", "--dry-run"))
-# Ctrl-C comes when the import of a module begins, however fast the machine is. Before the command has begun, it comes
+# Ctrl-C comes when the import of a module begins, however fast the machine is. Before the command has started, it comes
 # where Python drops an exception.
 SIGNAL = """
 import os, signal, sys
@@ -217,5 +217,5 @@ def test_ctrl_c_during_imports_gives_only_an_exit_code(
     (site / "sitecustomize.py").write_text(SIGNAL.format(module=module))
     line = [sys.executable, str(begin), *words[:1], str(path), *words[1:]]
     environment = {**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{root}"}
-    done = subprocess.run(line, cwd=root, env=environment, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (130, "")
+    completed = subprocess.run(line, cwd=root, env=environment, capture_output=True, text=True, timeout=60)
+    assert (completed.returncode, completed.stderr) == (130, "")

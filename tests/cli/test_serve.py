@@ -102,7 +102,7 @@ def test_the_server_reports_the_compilation_of_the_tracker(root, yaml, tmp_path)
     ],
 )
 def test_a_pipeline_that_cannot_be_served_is_reported(root, yaml, options, words):
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "run.py", "serve", str(yaml), "--port", "0", *options],
         cwd=root,
         capture_output=True,
@@ -110,9 +110,9 @@ def test_a_pipeline_that_cannot_be_served_is_reported(root, yaml, options, words
         timeout=60,
         check=False,
     )
-    assert done.returncode in (1, 2)
-    assert words in done.stderr
-    assert "Traceback" not in done.stderr
+    assert completed.returncode in (1, 2)
+    assert words in completed.stderr
+    assert "Traceback" not in completed.stderr
 
 
 def test_tokens_of_a_file_have_their_roles(root, yaml, tmp_path):
@@ -145,7 +145,7 @@ def test_unusable_tokens_are_reported(root, yaml, tmp_path, mode, text, words):
     file = tmp_path / "tokens.yaml"
     file.write_text(text)
     file.chmod(mode)
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "run.py", "serve", str(yaml), "--port", "0", "--tokens", str(file)],
         cwd=root,
         capture_output=True,
@@ -153,10 +153,10 @@ def test_unusable_tokens_are_reported(root, yaml, tmp_path, mode, text, words):
         timeout=60,
         check=False,
     )
-    assert done.returncode in (1, 2)
-    assert words in done.stderr
-    assert "Traceback" not in done.stderr
-    assert "the token of anna" not in done.stderr
+    assert completed.returncode in (1, 2)
+    assert words in completed.stderr
+    assert "Traceback" not in completed.stderr
+    assert "the token of anna" not in completed.stderr
 
 
 @pytest.mark.parametrize("missing", ["fastapi", "uvicorn", "prometheus_client"])

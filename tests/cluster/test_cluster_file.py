@@ -66,24 +66,24 @@ def test_invalid_cluster_files_are_refused(folder, text, message):
 
 def test_the_commands_accept_a_cluster_file(here, folder):
     cluster(folder, "pipeline: pipeline.yaml\nsources: {door: rtsp://10.0.0.8/a}\n")
-    done = here("check", "cluster.yaml", cwd=folder)
-    assert (done.returncode, done.stdout) == (
+    completed = here("check", "cluster.yaml", cwd=folder)
+    assert (completed.returncode, completed.stdout) == (
         0, "cluster.yaml: ok, pipeline.yaml with 2 sources on the Ray cluster auto\n",
     )  # fmt: skip
-    done = here("run", "cluster.yaml", cwd=folder)
-    assert (done.returncode, "this is a cluster, not a pipeline; start it with: " in done.stderr) == (2, True)
+    completed = here("run", "cluster.yaml", cwd=folder)
+    assert (completed.returncode, "this is a cluster, not a pipeline; start it with: " in completed.stderr) == (2, True)
     cluster(folder, "pipeline: pipeline.yaml\nsources: {door: 7}\n")
-    done = here("check", "cluster.yaml", cwd=folder)
-    assert done.returncode == 2
-    assert "cluster.yaml:2:17: " in done.stderr
+    completed = here("check", "cluster.yaml", cwd=folder)
+    assert completed.returncode == 2
+    assert "cluster.yaml:2:17: " in completed.stderr
 
 
 def test_check_reports_the_problems_of_both_files_at_once(here, folder):
     cluster(folder, "pipeline: pipeline.yaml\nray: 10.0.0.5\nsources: {door: 7}\n")
     (folder / "pipeline.yaml").write_text("stages: {drow: {}}\n")
-    done = here("check", "cluster.yaml", cwd=folder)
-    assert done.returncode == 2
-    places = [line.split(": ")[0] for line in done.stderr.splitlines()]
+    completed = here("check", "cluster.yaml", cwd=folder)
+    assert completed.returncode == 2
+    places = [line.split(": ")[0] for line in completed.stderr.splitlines()]
     assert places == ["cluster.yaml:2:6", "cluster.yaml:3:17", "pipeline.yaml:1:10"]
 
 

@@ -47,7 +47,8 @@ class Cluster:
         self.clock = FastClock(speed)
         self.ray = FakeRay(*names, clock=self.clock)
         self.ray.prepare = prepare
-        self.text, self.logged = TEXT, collect()
+        self.text = TEXT
+        self.logged = collect()
         job = NodeJob("", Path("unused"), self.files(), "p.yaml", {}, "", "", False, "1d", "1GB")
         self.start_s = self.clock()
         self.run = ClusterRun(graph_of(), self.ray, job, self.files, Gallery(), lambda node: 0, self.clock)
@@ -194,9 +195,9 @@ def test_a_node_that_cannot_apply_an_edit_in_time_or_at_all_rejects_it():
 
     with running("a", prepare=rejects) as cluster:
         until(cluster.shared_out)
-        for name, why in (("late", "its stages were not open within 900 s"), ("full", "no space left on device")):
+        for name, reason in (("late", "its stages were not open within 900 s"), ("full", "no space left on device")):
             cluster.text = f"{TEXT}  {name}: {{stage: jsonl, path: y.jsonl}}\n"
-            with pytest.raises(ConfigError, match=f"node a: .*{why}"):
+            with pytest.raises(ConfigError, match=f"node a: .*{reason}"):
                 cluster.run.roll(graph_of(cluster.text), {})
         assert cluster.run.graph.nodes.keys() == graph_of().nodes.keys()
 

@@ -32,7 +32,9 @@ class Head:
     """What the head does with a node."""
 
     def __init__(self, node: ClusterNode) -> None:
-        self.node, self.number, self.cursor = node, 0, 0
+        self.node = node
+        self.number = 0
+        self.cursor = 0
         self.wanted: dict[str, SourceOrder] = {}
 
     def sync(self, *, changed: bool = False) -> NodeReport:

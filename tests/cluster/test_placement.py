@@ -86,7 +86,9 @@ def test_waiting_sources_go_to_the_least_loaded_node():
 
 
 def test_a_source_of_a_lost_node_continues_on_another_or_waits_for_one():
-    sources, a, b = sources_of("one", "two"), Node("a"), Node("b")
+    sources = sources_of("one", "two")
+    a = Node("a")
+    b = Node("b")
     for node in (a, b):
         sources.add_process(node)
     sources.place_waiting()
@@ -110,7 +112,10 @@ def test_a_source_of_a_lost_node_continues_on_another_or_waits_for_one():
 
 
 def test_a_source_that_moves_when_its_node_is_lost_is_restarted_once():
-    sources, a, b, c = sources_of("one"), Node("a"), Node("b"), Node("c")
+    sources = sources_of("one")
+    a = Node("a")
+    b = Node("b")
+    c = Node("c")
     for node in (a, b):
         sources.add_process(node)
     sources.place_waiting()
@@ -143,7 +148,9 @@ def test_a_crash_counts_against_a_source_and_a_lost_node_does_not():
 
 
 def test_a_moving_source_is_read_by_a_single_node_at_a_time():
-    sources, a, b = sources_of("one"), Node("a"), Node("b")
+    sources = sources_of("one")
+    a = Node("a")
+    b = Node("b")
     for node in (a, b):
         sources.add_process(node)
     sources.place_waiting()

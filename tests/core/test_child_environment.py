@@ -13,7 +13,7 @@ def test_a_child_in_another_folder_imports_modules_of_a_checkout(tmp_path, monke
     monkeypatch.syspath_prepend(checkout)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "module_of_a_checkout"], env=child_environment(), cwd=elsewhere, capture_output=True
     )
-    assert done.stdout == b"imported\n", done.stderr
+    assert completed.stdout == b"imported\n", completed.stderr

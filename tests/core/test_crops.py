@@ -86,7 +86,8 @@ def test_rows_are_computed_on_access():
 
 def test_frames_select_rows_of_uncomputed_crops():
     whole = batch()
-    values, whole.tensor = whole.tensor, None
+    values = whole.tensor
+    whole.tensor = None
     whole.tensor = LazyRows(lambda rows: values[rows], values.shape, values.dtype)
     parts = [whole.take([row]) for row in range(3)]
     assert [part.tensor.ravel().tolist() for part in parts] == [[0], [], [1, 2]]

@@ -135,7 +135,8 @@ def test_repr_of_a_frame_counts_its_objects_by_label():
         "b": detections([[0, 0, 1, 1]] * 7, class_id=range(7)),
     }
     frame.emit("crossed")
-    frame.surface, frame.error = None, "StageError: no"
+    frame.surface = None
+    frame.error = "StageError: no"
     assert repr(frame) == (
         "Frame('test', index=3, pts_s=0.120, 6x4, 2 person, 1 car, 1 0, 1 1, 1 2, 4 others, 1 event, no pixels, "
         "error='StageError: no')"

@@ -88,8 +88,8 @@ def test_an_installed_copy_needs_no_package_index(tmp_path, files, lines):
         "print(restore_command())"
     )
     line = [sys.executable, "-I", "-c", code, str(tmp_path)]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=60, cwd=tmp_path, check=True)
-    assert done.stdout.splitlines() == lines
+    completed = subprocess.run(line, capture_output=True, text=True, timeout=60, cwd=tmp_path, check=True)
+    assert completed.stdout.splitlines() == lines
 
 
 def test_the_distribution_is_that_of_the_project_file_and_never_the_other_project():

@@ -4,7 +4,7 @@ import pytest
 
 from streamkit.doctor import networks
 from streamkit.doctor.networks import figures_of_gpu, network_caches, network_packages
-from streamkit.media.gpu_figures import figure_file, keep_figure
+from streamkit.media.gpu_figures import figure_file, store_figure
 from streamkit.models.arithmetic import F32
 from streamkit.models.arithmetic_choice import ArithmeticChoice, choice_file, write_choice
 
@@ -81,14 +81,14 @@ def test_figures_for_the_number_of_processes_are_shown_with_their_origin():
     (guesses,) = lines(lambda: figures_of_gpu(gpu))
     assert guesses.startswith("ok    processes: first guesses, of an H200 with 16 CPU cores, 21 to 27 November 2026")
     assert "112 µs of lock time for each H.264 frame" in guesses
-    keep_figure(gpu, "lock_us_h264", 180.4)
+    store_figure(gpu, "lock_us_h264", 180.4)
     measured, guesses = lines(lambda: figures_of_gpu(gpu))
     assert measured.startswith("ok    processes: 180.4 µs of lock time for each H.264 frame, measured here on 20")
     assert measured.endswith(f"({figure_file(gpu, 'lock_us_h264')})")
     assert "each H.264 frame" not in guesses
-    keep_figure(gpu, "sessions", 64)
+    store_figure(gpu, "sessions", 64)
     assert (
         "in one run: the next that is refused at this count makes it the limit" in lines(lambda: figures_of_gpu(gpu))[1]
     )
-    keep_figure(gpu, "sessions", 64)
+    store_figure(gpu, "sessions", 64)
     assert "in one run" not in lines(lambda: figures_of_gpu(gpu))[1]

@@ -36,18 +36,18 @@ def test_mails_are_sent_when_a_camera_fails_and_recovers(
     thread.start()
     try:
         wait_until(lambda: running.ready and running.states["gate"].out > 5, what="the camera")
-        assert server.got == []
+        assert server.received == []
         camera.stop()
-        wait_until(lambda: server.got, what="the first mail")
+        wait_until(lambda: server.received, what="the first mail")
         assert [alarm.source for alarm in running.alarms.raised] == ["gate"]
         camera.start()
-        wait_until(lambda: len(server.got) > 1, what="the second mail")
+        wait_until(lambda: len(server.received) > 1, what="the second mail")
         assert running.alarms.raised == []
     finally:
         running.stop()
         thread.join(60)
     assert not thread.is_alive()
-    dead, back = server.got
+    dead, back = server.received
     assert dead["Subject"].startswith('camera "gate" has been down for ')
     assert dead["Subject"].endswith((" s (lost)", " s (refused)", " s (timeout)"))
     assert back["Subject"].startswith('camera "gate" is back after ')

@@ -105,7 +105,8 @@ def test_a_hanging_endpoint_delays_no_frame(run_pipeline, vlm):
 
 
 def test_concurrent_calls_fall_back_without_a_response_format(run_pipeline, vlm):
-    vlm.delay_s, vlm.knows_response_format = 0.05, False
+    vlm.delay_s = 0.05
+    vlm.knows_response_format = False
     outcome = run_pipeline(STREET.format(url=vlm.url, more="parallel: 2"), limit=120)
     answered = len(events(outcome, "ask"))
     assert answered == outcome.report["counts"]["questions answered"] > 5

@@ -80,7 +80,10 @@ def test_no_image_shows_hidden_objects(folder, here):
             hidden = [(0, 0, 200, 180), *boxes[line["frame"]]]
             for x1, y1, x2, y2 in (map(round, box) for box in hidden):
                 mask[y1:y2, x1:x2] = True
-                x1, y1, x2, y2 = max(x1, left) + 2, max(y1, top) + 2, min(x2, right) - 2, min(y2, bottom) - 2
+                x1 = max(x1, left) + 2
+                y1 = max(y1, top) + 2
+                x2 = min(x2, right) - 2
+                y2 = min(y2, bottom) - 2
                 if (x2 - x1) * (y2 - y1) > 400 and min(x2 - x1, y2 - y1) > 8:
                     part = image[y1 - top : y2 - top, x1 - left : x2 - left]
                     assert fine_detail(part) < 0.3 * fine_detail(clear[line["frame"]][y1:y2, x1:x2])

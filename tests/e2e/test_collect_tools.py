@@ -176,14 +176,18 @@ def test_label_studio_accepts_tasks_and_predictions(objects_by_image):
             assert config.validate_prediction(prediction)
             assert config.validate_task({"data": task["data"]})
             other = {**prediction["result"][0], "from_name": "nothing"}
-            assert not config.validate_prediction({**prediction, "result": [other]}), "it can refuse"
+            assert not config.validate_prediction({**prediction, "result": [other]}), (
+                "the validator rejects an unknown control"
+            )
 
 
 def test_label_studio_converts_accepted_predictions_to_coco(objects_by_image):
     converter = installed("label_studio_sdk.converter").Converter
     tasks = json.loads(Path("label-studio-detect/tasks.json").read_text())
     for number, task in enumerate(tasks):
-        task["id"], task["annotations"] = number, [{**task.pop("predictions")[0], "id": number, "completed_by": 1}]
+        prediction = task.pop("predictions")[0]
+        task["id"] = number
+        task["annotations"] = [{**prediction, "id": number, "completed_by": 1}]
         task["data"]["image"] = f"/{Path(task['data']['image'].partition('=')[2]).name}"
     Path("accepted.json").write_text(json.dumps(tasks))
     coco_converter = converter(
@@ -196,17 +200,11 @@ def test_label_studio_converts_accepted_predictions_to_coco(objects_by_image):
     names = {category["id"]: category["name"] for category in coco["categories"]}
     assert sorted(names.values()) == sorted(LABELS)
     for image in coco["images"]:
-        boxes = [
-            (
-                names[a["category_id"]],
-                a["bbox"][0],
-                a["bbox"][1],
-                a["bbox"][0] + a["bbox"][2],
-                a["bbox"][1] + a["bbox"][3],
-            )
-            for a in coco["annotations"]
-            if a["image_id"] == image["id"]
-        ]
+        boxes = []
+        for annotation in coco["annotations"]:
+            if annotation["image_id"] == image["id"]:
+                x, y, width, height = annotation["bbox"]
+                boxes.append((names[annotation["category_id"]], x, y, x + width, y + height))
         same_boxes(boxes, expected(objects_by_image, Path(image["file_name"]).stem.partition("__")[2], "detect"))
 
 

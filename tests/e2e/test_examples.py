@@ -40,8 +40,8 @@ def test_examples_begin_with_a_description(path):
 
 def test_the_command_check_accepts_an_example(monkeypatch):
     monkeypatch.chdir(ROOT)
-    done = command("check", "pipeline.yaml")
-    assert done.stdout == "pipeline.yaml: ok, 1 source, 4 stages (2 on the device)\n"
+    completed = command("check", "pipeline.yaml")
+    assert completed.stdout == "pipeline.yaml: ok, 1 source, 4 stages (2 on the device)\n"
 
 
 def test_the_included_pipeline_runs(folder):
@@ -73,18 +73,18 @@ def test_the_included_pipeline_runs(folder):
 
 
 def test_detect_prints_only_records(folder):
-    done = run("examples/detect.yaml", folder)
-    frame_records = [json.loads(text) for text in done.stdout.splitlines()]
+    completed = run("examples/detect.yaml", folder)
+    frame_records = [json.loads(text) for text in completed.stdout.splitlines()]
     assert [record["frame"] for record in frame_records] == list(range(LIMIT))
     assert min(detection["score"] for record in frame_records for detection in record["objects"]) >= 0.5
     assert hits(frame_records) > 0.9
-    assert "20 frames" in done.stderr
+    assert "20 frames" in completed.stderr
     assert not (folder / "out").exists()
 
 
 def test_set_replaces_a_value(folder):
-    done = run("examples/detect.yaml", folder, "--set", "stages.detect.min_score=0.9")
-    scores = [detection["score"] for text in done.stdout.splitlines() for detection in json.loads(text)["objects"]]
+    completed = run("examples/detect.yaml", folder, "--set", "stages.detect.min_score=0.9")
+    scores = [detection["score"] for text in completed.stdout.splitlines() for detection in json.loads(text)["objects"]]
     assert scores
     assert min(scores) >= 0.9
 
@@ -148,14 +148,14 @@ TESTED = {"plugin": 2, "line_counter": 2, "count_people": 1, "cars": 1, "queue":
 @pytest.mark.parametrize(("name", "tests"), TESTED.items())
 def test_tests_in_examples_pass(name, tests, monkeypatch):
     monkeypatch.chdir(ROOT)
-    done = command("test", f"examples/{name}.yaml")
-    assert done.stdout.splitlines()[-1] == f"{tests} of {tests} tests passed"
+    completed = command("test", f"examples/{name}.yaml")
+    assert completed.stdout.splitlines()[-1] == f"{tests} of {tests} tests passed"
 
 
 def test_a_pipeline_without_tests_is_reported(monkeypatch):
     monkeypatch.chdir(ROOT)
-    done = command("test", "pipeline.yaml", expect=2)
-    assert "pipeline.yaml has no tests" in done.stderr
+    completed = command("test", "pipeline.yaml", expect=2)
+    assert "pipeline.yaml has no tests" in completed.stderr
 
 
 def test_the_example_csv_writes_rows(folder):

@@ -51,8 +51,8 @@ def read(value, send):
 
 @pytest.fixture
 def broker(tmp_path, monkeypatch):
-    if (why := KafkaServer.missing()) is not None:
-        pytest.skip(why)
+    if (reason := KafkaServer.missing()) is not None:
+        pytest.skip(reason)
     (tmp_path / "samples").symlink_to(ROOT / "samples")
     monkeypatch.chdir(tmp_path)
     server = KafkaServer(tmp_path / "broker")
@@ -62,13 +62,13 @@ def broker(tmp_path, monkeypatch):
 
 
 def test_the_example_kafka_avro_sends_records(broker, tmp_path):
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, ROOT / "run.py", "run", ROOT / "examples" / "kafka_avro.yaml", "--device", "cpu",
          "--limit", "30", "--report", "report.json"],
         env={**os.environ, "KAFKA": f"127.0.0.1:{broker.port}"}, capture_output=True, text=True, timeout=150,
         check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     sent = json.loads((tmp_path / "report.json").read_text())["counts"]["records sent"]
     messages_read = consumed(broker.port, ["streamkit.objects", "streamkit.events"], sent)
     assert len(messages_read) == sent

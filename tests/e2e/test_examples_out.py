@@ -22,21 +22,21 @@ def example(tmp_path):
     (tmp_path / "samples").symlink_to(ROOT / "samples")
 
     def run(name, limit, **words):
-        done = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, ROOT / "run.py", ROOT / "examples" / name, "--device", "cpu", "--limit", str(limit)],
             cwd=tmp_path, capture_output=True, text=True, timeout=150, check=False, env={**os.environ, **words},
         )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        assert "records are left" not in done.stderr
-        return done
+        assert completed.returncode == 0, completed.stderr
+        assert "records are left" not in completed.stderr
+        return completed
 
     return run
 
 
 @pytest.fixture
 def mosquitto():
-    if (why := MosquittoServer.missing()) is not None:
-        pytest.skip(why)
+    if (reason := MosquittoServer.missing()) is not None:
+        pytest.skip(reason)
     with tempfile.TemporaryDirectory(prefix="streamkit-mqtt-") as folder:
         Path(folder).chmod(0o755)  # it does not run as root
         server = MosquittoServer(Path(folder) / "broker")

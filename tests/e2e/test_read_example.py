@@ -24,8 +24,8 @@ def folder(tmp_path_factory):
     for name in ("read_plates.yaml", "known_plates.txt"):
         shutil.copy(ROOT / "examples" / name, folder)
     command = [sys.executable, ROOT / "run.py", "read_plates.yaml", "--device", "cpu", "--report", "report.json"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
+    completed = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    assert completed.returncode == 0, completed.stderr
     return folder
 
 

@@ -17,10 +17,10 @@ def records(tmp_path_factory):
     folder = tmp_path_factory.mktemp("rules")
     (folder / "samples").symlink_to(ROOT / "samples")
     command = [sys.executable, ROOT / "run.py", ROOT / "examples" / "rules.yaml", "--device", "cpu"]
-    done = subprocess.run(
+    completed = subprocess.run(
         [*command, "--limit", str(LIMIT)], cwd=folder, capture_output=True, text=True, timeout=300, check=False
     )
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     frame_records = [json.loads(line) for line in (folder / "out" / "street-rules.jsonl").read_text().splitlines()]
     assert len(frame_records) == LIMIT
     return frame_records
@@ -41,7 +41,10 @@ def pairs(events):
 
 def test_a_crowd_on_the_pavement_raises_a_rule(records):
     """Three or more for half a second, by what the zone counts."""
-    expected, inside, since, raised = set(), 0, None, False
+    expected = set()
+    inside = 0
+    since = None
+    raised = False
     for record in records:
         for event in record["events"]:
             inside = event["data"]["count"] if event["kind"] in ("entered", "left") else inside
@@ -55,7 +58,9 @@ def test_a_crowd_on_the_pavement_raises_a_rule(records):
 
 
 def test_each_fast_car_raises_a_rule(records):
-    expected, raised, seen = [], set(), {}
+    expected = []
+    raised = set()
+    seen = {}
     for record in records:
         for track in [track for track, at in seen.items() if record["pts_s"] - at > MAX_GAP]:
             del seen[track]

@@ -206,12 +206,14 @@ def coded(pictures, size):
     """Pictures as a bare H.264 stream of another size."""
     encoder = av.CodecContext.create("libx264", "w")
     encoder.width, encoder.height = size
-    encoder.pix_fmt, encoder.time_base = "yuv420p", Fraction(1, 25)
+    encoder.pix_fmt = "yuv420p"
+    encoder.time_base = Fraction(1, 25)
     encoder.options = {"bf": "0", "crf": "12", "preset": "ultrafast"}
     packets = []
     for number, picture in enumerate(pictures):
         frame = picture.reformat(*size, format="yuv420p")
-        frame.pts, frame.time_base = number, encoder.time_base
+        frame.pts = number
+        frame.time_base = encoder.time_base
         packets += encoder.encode(frame)
     return b"".join(map(bytes, [*packets, *encoder.encode(None)]))
 

@@ -24,8 +24,10 @@ def folder(tmp_path_factory):
     (run_folder / "samples").symlink_to(ROOT / "samples")
     command = [sys.executable, ROOT / "run.py", ROOT / "examples" / "snapshots.yaml", "--device", "cpu"]
     more = ["--limit", str(LIMIT), "--report", "report.json"]
-    done = subprocess.run([*command, *more], cwd=run_folder, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
+    completed = subprocess.run(
+        [*command, *more], cwd=run_folder, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert completed.returncode == 0, completed.stderr
     return run_folder
 
 

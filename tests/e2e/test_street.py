@@ -17,7 +17,10 @@ from samples.scene import BLOCK_S, Scene, box_iou, occlusions, plan  # noqa: E40
 from samples.score import ignored, mean_average_precision  # noqa: E402
 
 FRESH = 42  # no training scene (1000 and up), no sample
-WIDTH, HEIGHT, TOP = 640, 384, 12  # network input, and its padding over a 640 x 360 picture
+# network input, and its padding over a 640 x 360 picture
+WIDTH = 640
+HEIGHT = 384
+TOP = 12
 
 
 @functools.cache

@@ -32,8 +32,8 @@ def certificates() -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def rabbitmq(certificates: Path) -> Iterator[RabbitMqServer]:
     """A RabbitMQ for all tests of this process, with a second listener at `safe_port` that speaks TLS."""
-    if (why := RabbitMqServer.missing()) is not None:
-        pytest.skip(why)
+    if (reason := RabbitMqServer.missing()) is not None:
+        pytest.skip(reason)
     folder = Path(tempfile.mkdtemp(prefix="streamkit-amqp-"))
     broker = RabbitMqServer(folder)
     broker.safe_port = free_port()

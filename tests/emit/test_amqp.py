@@ -32,13 +32,14 @@ def client(there):
 
 def connected(url, *, timeout_s=30.0, mandatory=True, tls=None):
     client = AmqpClient(address(url, SCHEMES, tls), tls, mandatory)
-    client.timeout_s, client.logged = timeout_s, collect()
+    client.timeout_s = timeout_s
+    client.logged = collect()
     client.connect()
     return client
 
 
 def ids(there):
-    return [record["id"] for record in there.got()]
+    return [record["id"] for record in there.received()]
 
 
 def test_several_messages_are_in_flight_before_acknowledgements(there, client):

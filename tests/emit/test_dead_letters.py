@@ -8,7 +8,7 @@ from support.messages import collect
 
 from streamkit.core.counters import Counters
 from streamkit.emit.client import Message
-from streamkit.emit.sender import UNKEPT, DeadLetters
+from streamkit.emit.sender import NOT_DEAD_LETTERED, DeadLetters
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_the_file_stays_within_its_limit_and_counts_what_it_omits(letters_file):
     dead.add(messages(*range(fits + 3)), "no")
     assert len(dead.path.read_text().splitlines()) == 1 + fits
     assert dead.path.stat().st_size <= 1000
-    assert counters.values == {UNKEPT: 3}
+    assert counters.values == {NOT_DEAD_LETTERED: 3}
     assert logged == [
         f"{dead.path} has reached its limit of 0.001 MB; further rejected records are counted, and not kept. "
         "Move the file away to make room"
@@ -57,7 +57,7 @@ def test_a_line_that_fills_the_limit_exactly_is_written(letters_file, tmp_path):
     assert counters.values == {}
     short = DeadLetters(tmp_path / "f.jsonl", size - 1, counters)
     short.add(messages(1), "no")
-    assert counters.values == {UNKEPT: 1}
+    assert counters.values == {NOT_DEAD_LETTERED: 1}
 
 
 def test_a_partial_line_of_a_crash_does_not_corrupt_the_next(letters_file):
@@ -82,5 +82,5 @@ def test_a_full_disk_leaves_whole_lines_and_is_counted(letters_file, monkeypatch
     monkeypatch.setattr(os, "write", full)
     dead.add(messages(2, 3), "no")
     assert dead.path.read_bytes() == before
-    assert counters.values == {UNKEPT: 2}
+    assert counters.values == {NOT_DEAD_LETTERED: 2}
     assert logged == [f"cannot write {dead.path}: the disk is full; rejected records are counted, and not kept"]

@@ -78,7 +78,9 @@ class Life:
 
 def once(records):
     """Frame indices by source, in order of first arrival; how many repeats there were."""
-    frames_by_source, records_by_id, repeats = defaultdict(list), {}, 0
+    frames_by_source = defaultdict(list)
+    records_by_id = {}
+    repeats = 0
     for record in records:
         id_ = record.pop("id")
         if id_ in records_by_id:
@@ -136,7 +138,7 @@ def survive(there, folder, *, broker_kills, pipeline_kills, rate, shortest_s=0.2
     life.end()
     safe |= life.safe
     bring_the_rest(options)
-    frames_by_source, repeats = once(there.got())
+    frames_by_source, repeats = once(there.received())
     assert frames_by_source.keys() >= safe.keys()
     for source, frames in frames_by_source.items():
         assert frames == list(range(len(frames))), f"{source}: in order, and none is missing"
@@ -179,7 +181,7 @@ def test_a_connection_cut_before_the_acknowledgement_gives_repeats_and_no_gap(ki
     assert life.end() == 0
     if "are left in" in life.logged:  # a broker that is slow to let one in again
         bring_the_rest(options)
-    frames_by_source, repeats = once(there.got())
+    frames_by_source, repeats = once(there.received())
     assert frames_by_source["gate"] == list(range(1500))
     if not BROKERS[kind].repeats:  # by its primary key, or its stream
         assert repeats > 0
@@ -195,7 +197,7 @@ def test_a_broker_that_hangs_is_disconnected_and_reconnected(kind, place, tmp_pa
     time.sleep(1.6)
     there.broker.thaw()
     assert life.end() == 0
-    frames_by_source, _ = once(there.got())
+    frames_by_source, _ = once(there.received())
     assert frames_by_source == {"gate": list(range(2500))}, life.logged
     assert "records wait in the spool" in life.logged
 
@@ -213,6 +215,6 @@ def test_a_wrong_password_is_reported_without_showing_it_and_loses_nothing(kind,
         assert not any(secret.encode() in path.read_bytes() for path in (tmp_path / "spool").iterdir())
     again = Life(with_spool(there, tmp_path), ["last"], 1, 1)
     assert again.end() == 0
-    frames_by_source, _ = once(there.got())
+    frames_by_source, _ = once(there.received())
     assert frames_by_source == {"gate": list(range(50)), "last": [0]}
     assert "50 records of an earlier run are in" in again.logged

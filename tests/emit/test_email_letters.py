@@ -7,7 +7,7 @@ from support.mails import HEAD, event, mailing_fixture  # noqa: F401  a fixture
 from support.smtp import mail_server, text_of  # noqa: F401  fixtures
 
 from streamkit.emit.client import SendError
-from streamkit.emit.email import OVER
+from streamkit.emit.email import OVER_LIMIT
 from streamkit.emit.sender import SENT
 
 JPEG = b"\xff\xd8\xff\xe0 a small picture"
@@ -18,7 +18,8 @@ def test_events_within_seconds_share_a_mail(mail_server, mailing):  # noqa: F811
     server = mail_server()
     mailer = mailing(server, batch_window=60.0, subject="[{source}] {kind}", body="{time} {text} {stage} {track_id}")
     client, spool = mailer.stage.sender._client, mailer.stage.queue
-    take, client.gather_s = spool.take, 60.0
+    take = spool.take
+    client.gather_s = 60.0
 
     def later(*args):
         records = take(*args)
@@ -30,7 +31,7 @@ def test_events_within_seconds_share_a_mail(mail_server, mailing):  # noqa: F811
 
     spool.take = later
     mailer.flow(event("crossed"), event("entered"))
-    (mail,) = server.got
+    (mail,) = server.received
     assert mail["Subject"] == "[gate] crossed (and 2 more)"
     assert [line.split()[2] for line in text_of(mail).splitlines()] == ["Track", "Entered", "Left"]
     assert mailer.counters[SENT] == 3
@@ -44,24 +45,24 @@ def test_mails_are_rate_limited_and_the_omitted_records_are_counted_in_the_next(
     for n in range(8):
         now[0] += 1
         mailer.flow(event("crossed" if n % 2 else "entered"))
-    assert len(server.got) == 3
-    assert "This is the last of 3 mails within an hour." in text_of(server.got[2])
-    assert "This is the last" not in text_of(server.got[1])
-    assert mailer.counters[OVER] == 5
+    assert len(server.received) == 3
+    assert "This is the last of 3 mails within an hour." in text_of(server.received[2])
+    assert "This is the last" not in text_of(server.received[1])
+    assert mailer.counters[OVER_LIMIT] == 5
     assert any("the limit of 3 mails within an hour is reached" in text for text in mailer.logged)
     client = mailer.stage.sender._client
     client.connect()
     client.idle()
-    assert len(server.got) == 3
+    assert len(server.received) == 3
     del client.rate_limit  # as after a restart
     now[0] += 3600
     client.idle()
     assert server.subjects[3] == "5 events were omitted from mails"
-    text = text_of(server.got[3])
+    text = text_of(server.received[3])
     assert "3  crossed at gate" in text
     assert "2  entered at gate" in text
     client.idle()
-    assert len(server.got) == 4
+    assert len(server.received) == 4
     client.close()
 
 
@@ -82,7 +83,7 @@ def test_a_summary_of_omitted_records_is_retried_like_any_mail(mail_server, mail
     assert f"refuses the mail that reports omitted events: {reason}" in mailer.logged[-1]
     client.idle()
     assert server.answers == []
-    assert len(server.got) == 1
+    assert len(server.received) == 1
     client.close()
 
 
@@ -97,9 +98,9 @@ def test_the_image_of_an_event_is_attached(mail_server, mailing, tmp_path):  # n
     paths[4].write_bytes(JPEG)
     for path in [paths[3], paths[4], tmp_path / "gone.jpg"]:
         mailer.flow(event(snapshot=str(path)))
-        assert list(server.got[-1].iter_attachments()) == [], path
+        assert list(server.received[-1].iter_attachments()) == [], path
     mailer.flow(*(event(snapshot=str(path)) for path in paths[:3]))
-    attached = list(server.got[-1].iter_attachments())
+    attached = list(server.received[-1].iter_attachments())
     assert [(part.get_content_type(), part.get_content()) for part in attached] == [
         ("image/jpeg", JPEG), ("image/jpeg", JPEG + b"2")
     ]  # fmt: skip
@@ -107,22 +108,22 @@ def test_the_image_of_an_event_is_attached(mail_server, mailing, tmp_path):  # n
     crossed["event"]["crop"] = base64.b64encode(JPEG).decode()
     saved = event("saved", path=str(paths[1]))
     mailer.flow((values, crossed), saved)
-    assert [part.get_content() for part in server.got[-1].iter_attachments()] == [JPEG, JPEG + b"2"]
+    assert [part.get_content() for part in server.received[-1].iter_attachments()] == [JPEG, JPEG + b"2"]
     detected = {"box": [0, 0, 1, 1], "score": 0.91, "class_id": 0, "label": "person"}
     person = {**HEAD, "object": {**detected, "crop": base64.b64encode(JPEG).decode()}}
     mailer.flow((("gate", "person", "detect", "7"), person))
-    assert server.got[-1]["Subject"] == "person at gate (score 0.91)"
-    assert [part.get_content() for part in server.got[-1].iter_attachments()] == [JPEG]
+    assert server.received[-1]["Subject"] == "person at gate (score 0.91)"
+    assert [part.get_content() for part in server.received[-1].iter_attachments()] == [JPEG]
 
 
 def test_line_breaks_in_an_event_add_no_header_to_a_mail(mail_server, mailing):  # noqa: F811
     server = mail_server()
     mailer = mailing(server)
     mailer.flow(event(text="a\r\nBcc: all@example.com\r\n\r\n" + "é" * 5000))
-    (mail,) = server.got
+    (mail,) = server.received
     assert mail["Bcc"] is None
     assert server.to == [["ops@example.com"]]
     assert mail["Subject"].startswith("a Bcc: all@example.com éé")
     assert len(mail["Subject"]) == 200
     mailer.flow(*(event(str(n)) for n in range(60)))
-    assert "... and 10 more." in text_of(server.got[1])
+    assert "... and 10 more." in text_of(server.received[1])

@@ -87,15 +87,15 @@ def test_an_unreachable_required_broker_ends_the_run_with_exit_code_2(tmp_path, 
         "sources: {a: 'test://'}\n"
         f"stages:\n  mqtt: {{url: 'mqtt://me:${{SECRET}}@127.0.0.1:{free_port()}', required: true}}\n"
     )
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, str(root / "run.py"), "p.yaml"], cwd=tmp_path, capture_output=True, text=True,
         env={**os.environ, "SECRET": "hunter2"},
     )  # fmt: skip
-    assert done.returncode == 2, done.stderr
-    assert "mqtt: mqtt://127.0.0.1:" in done.stderr
-    assert "is required and cannot be used: no connection: " in done.stderr
-    assert "start it, or remove required: true, so that records wait in the spool" in done.stderr
-    assert "hunter2" not in done.stderr + done.stdout
+    assert completed.returncode == 2, completed.stderr
+    assert "mqtt: mqtt://127.0.0.1:" in completed.stderr
+    assert "is required and cannot be used: no connection: " in completed.stderr
+    assert "start it, or remove required: true, so that records wait in the spool" in completed.stderr
+    assert "hunter2" not in completed.stderr + completed.stdout
     assert not (tmp_path / "spool").exists()
 
 

@@ -26,13 +26,13 @@ class Taker(Client):
     gather_s = 60.0
 
     def __init__(self):
-        self.got = []
+        self.received = []
 
     def connect(self):
         pass
 
     def deliver(self, messages):
-        self.got += messages
+        self.received += messages
 
     def close(self):
         pass
@@ -77,8 +77,8 @@ def run(registry, stages, count, folder):
     graph = build(read_text(text, registry=registry))
     graph.nodes["nowhere"].options["taker"] = taker
     assert PipelineRun(graph, Device("cpu")).run() == 0
-    assert len(taker.got) == count
-    return taker.got
+    assert len(taker.received) == count
+    return taker.received
 
 
 def calls(registry, stages, count, folder):
@@ -128,16 +128,16 @@ def test_consecutive_sinks_share_formatted_lines(registry, tmp_path, monkeypatch
     monkeypatch.setattr(runners, "batch_lines", batch_lines)
     monkeypatch.setattr(registry.get("jsonl"), "encode", batch_lines)
     sinks = {name: {"path": str(tmp_path / f"out.{name}")} for name in ("jsonl", "csv")}
-    got = run(registry, sinks, 100, tmp_path)
+    received = run(registry, sinks, 100, tmp_path)
     assert formatted == [BATCH, BATCH]
     lines = (tmp_path / "out.jsonl").read_bytes().splitlines()
-    for message, line in zip(got, lines, strict=True):
+    for message, line in zip(received, lines, strict=True):
         assert message.topic == "cameras/gate"
         assert message.body == b'{"id":"%b",%b' % (message.id.encode(), line[1:])
         assert len(json.loads(line)["objects"]) == OBJECTS
 
 
 def test_data_added_after_a_sink_is_in_the_records_of_the_next_sink(registry, tmp_path):
-    got = run(registry, {"jsonl": {"path": str(tmp_path / "out.jsonl")}, "adds_event": {}}, 100, tmp_path)
+    received = run(registry, {"jsonl": {"path": str(tmp_path / "out.jsonl")}, "adds_event": {}}, 100, tmp_path)
     assert not any(json.loads(line)["events"] for line in (tmp_path / "out.jsonl").read_text().splitlines())
-    assert [[event["kind"] for event in json.loads(message.body)["events"]] for message in got] == [["seen"]] * 100
+    assert [[event["kind"] for event in json.loads(message.body)["events"]] for message in received] == [["seen"]] * 100

@@ -9,13 +9,16 @@ class Scripted(Client):
     where, secrets = "kafka://broker:9092", ("hunter2",)
 
     def __init__(self, answer=None):
-        self.got, self.answer, self.idled, self.closed = [], answer, 0, 0
+        self.received = []
+        self.answer = answer
+        self.idled = 0
+        self.closed = 0
 
     def connect(self):
         self.as_connected = (self.timeout_s, self.over())
 
     def deliver(self, messages):
-        self.got += messages
+        self.received += messages
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
@@ -40,13 +43,13 @@ def messages(*bodies):
 def test_only_bodies_are_encoded():
     inner = Scripted()
     assert EncodingClient(inner, encode).deliver(messages(b"a", b"b")) == {}
-    assert inner.got == messages(b"<a>", b"<b>")
+    assert inner.received == messages(b"<a>", b"<b>")
 
 
 def test_an_unencodable_record_is_refused_under_its_original_position():
     inner = Scripted({0: "too large", 1: "also"})
     refused = EncodingClient(inner, encode).deliver(messages(b"odd", b"a", b"odd", b"b", b"c"))
-    assert [message.body for message in inner.got] == [b"<a>", b"<b>", b"<c>"]
+    assert [message.body for message in inner.received] == [b"<a>", b"<b>", b"<c>"]
     odd = "it cannot be converted to the format: it is odd"
     assert refused == {0: odd, 1: "too large", 2: odd, 3: "also"}
 

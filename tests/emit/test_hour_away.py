@@ -24,7 +24,9 @@ class Back(Client):
     """A broker that is there again after some tries; while it takes what has waited, `live` records come in."""
 
     def __init__(self, live=lambda: None, tries=2):
-        self.live, self.tries, self.got = live, tries, []
+        self.live = live
+        self.tries = tries
+        self.received = []
 
     def connect(self):
         self.tries -= 1
@@ -32,7 +34,7 @@ class Back(Client):
             raise SendError("not there")
 
     def deliver(self, messages):
-        self.got += [json.loads(message.body)["n"] for message in messages]
+        self.received += [json.loads(message.body)["n"] for message in messages]
         self.live()
 
 
@@ -40,8 +42,12 @@ class Hour:
     """A spool into which records come in, a second after the other of its own clock."""
 
     def __init__(self, folder, **options):
-        self.now_s, self.count, self.counters, self.logged = 1e9, 0, Counters(), collect()
-        self._folder, self._options = folder / "s", options
+        self.now_s = 1e9
+        self.count = 0
+        self.counters = Counters()
+        self.logged = collect()
+        self._folder = folder / "s"
+        self._options = options
         self.spool = self._open()
 
     def _open(self):
@@ -61,7 +67,7 @@ class Hour:
 
     def send(self, client):
         Sender(self.spool, client, 0.3, self.counters).run(lambda: not self.spool.waiting)
-        return client.got
+        return client.received
 
 
 @pytest.fixture
@@ -125,8 +131,8 @@ def test_records_above_the_spools_age_are_counted(hour):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", [name for name in emitters.EMITTERS if name != "sqlite"])
 def test_the_backlog_is_sent_at_five_times_the_live_rate_without_delaying_live_records(name):
-    if (why := PLACES[name].server.missing()) is not None:
-        pytest.skip(why)
+    if (reason := PLACES[name].server.missing()) is not None:
+        pytest.skip(reason)
     with tempfile.TemporaryDirectory(prefix="streamkit-hour-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o755)  # some do not run as root
         measured = emitters.measure(name, Path(folder))

@@ -90,7 +90,7 @@ def test_a_refused_retained_message_is_logged_and_records_are_still_sent(there):
     client.close()  # Mosquitto 2.0 closes it, too
     client.connect()
     client.deliver([Message("s-1", "streamkit/x", "", b'{"id":"s-1","source":"x"}')])
-    assert [record["id"] for record in there.got()] == ["s-1"]
+    assert [record["id"] for record in there.received()] == ["s-1"]
     client.close()
 
 

@@ -112,7 +112,8 @@ def test_a_retained_message_that_ends_the_connection_is_dropped_after_three_atte
         with pytest.raises(SendError, match="the connection is lost"):
             mqtt_client.idle()
         mqtt_client.close()
-        retained, mqtt_client.retained = mqtt_client.retained, {}
+        retained = mqtt_client.retained
+        mqtt_client.retained = {}
         mqtt_client.connect()
         mqtt_client.retained = retained
     mqtt_client.idle()
@@ -124,7 +125,9 @@ def test_a_retained_message_that_ends_the_connection_is_dropped_after_three_atte
 def test_in_flight_messages_respect_the_brokers_receive_maximum(client, monkeypatch):
     """Some brokers end the connection of who sends more than their Receive Maximum."""
     mqtt_client = client()
-    paho, publish, under_way = mqtt_client._client, mqtt_client._client.publish, [0]
+    paho = mqtt_client._client
+    publish = mqtt_client._client.publish
+    under_way = [0]
 
     def counted(*args, **options):
         publication = publish(*args, **options)
@@ -196,7 +199,7 @@ def test_labels_of_unusual_characters_pass_a_real_broker(there):
     stage.sender.run(lambda: not stage.queue.waiting)
     stage.queue.close()
     assert counters.values == {"records sent": len(odd)}
-    assert len(there.got()) == len(odd)
+    assert len(there.received()) == len(odd)
 
 
 @pytest.mark.parametrize("option", ["topic", "status", "discovery"])

@@ -42,8 +42,8 @@ def client(there):
 @pytest.fixture
 def server():
     """Make a server that is told other things."""
-    if (why := NatsServer.missing()) is not None:
-        pytest.skip(why)
+    if (reason := NatsServer.missing()) is not None:
+        pytest.skip(reason)
     servers, folders = [], []
 
     def start(text):
@@ -77,7 +77,7 @@ def idle_for(client, seconds):
 
 
 def ids(there):
-    return [record["id"] for record in there.got()]
+    return [record["id"] for record in there.received()]
 
 
 def test_several_messages_are_in_flight_before_acknowledgements(there, client):

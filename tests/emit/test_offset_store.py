@@ -206,7 +206,9 @@ def test_an_id_is_unique_after_any_power_cut(steps, chance):
     """`a` appends, `t` takes, `k` acknowledges, `r` restarts, `c` cuts: each file is as it was some time before."""
     stands_for: dict[str, int] = {}
     with tempfile.TemporaryDirectory() as name:
-        folder, states, written = Path(name), list[dict[str, bytes]](), 0
+        folder = Path(name)
+        states = list[dict[str, bytes]]()
+        written = 0
         spool, under_way = Spool(folder, MB), 0
         for step, n in [*steps, ("t", 100)]:
             if step == "a":

@@ -195,7 +195,9 @@ def test_records_are_acknowledged_once_their_file_is_complete(tmp_path):
 
 
 def test_files_and_folders_are_synced_before_the_acknowledgement(tmp_path, monkeypatch):
-    writer, order, fsync = client(tmp_path), [], os.fsync
+    writer = client(tmp_path)
+    order = []
+    fsync = os.fsync
 
     def synced(handle):
         path = Path(os.readlink(f"/proc/self/fd/{handle}"))
@@ -290,7 +292,7 @@ def test_partial_files_of_a_crash_are_removed_and_those_of_others_stay(tmp_path)
 
 @pytest.mark.parametrize("rows", [1, 100])
 def test_a_file_that_cannot_be_completed_loses_no_record(rows, tmp_path, monkeypatch):
-    monkeypatch.setattr(parquet, "_GROUP_ROWS", rows)  # with 1 it has been begun
+    monkeypatch.setattr(parquet, "_GROUP_ROWS", rows)  # with 1, a group has been started
     writer = client(tmp_path, every_s=0.0)
     writer.deliver(messages([OBJECT], folder=tmp_path / "a"))
     shutil.rmtree(tmp_path / "a", ignore_errors=True)
@@ -310,7 +312,10 @@ def test_a_file_that_cannot_be_completed_loses_no_record(rows, tmp_path, monkeyp
 def test_each_record_is_written_once_in_any_order_of_deliveries_rolls_and_crashes(tmp_path_factory, steps, chance):
     """`d` delivers, `r` rolls, `a` settles what is whole, `c` is a crash: what was not acknowledged comes again."""
     folder = tmp_path_factory.mktemp("any")
-    writer, acknowledged, next_, end = client(folder), 0, 1, 1
+    writer = client(folder)
+    acknowledged = 0
+    next_ = 1
+    end = 1
     for step, n in [*steps, ("d", 0), ("r", 1)]:
         n = n or end + 1 - next_  # at the end all of them
         if step == "d":
@@ -349,7 +354,7 @@ class Folder(Place):
         (self.folder / "out").unlink()
         (self.folder / "away").rename(self.folder / "out")
 
-    def got(self):
+    def received(self):
         return [{key: row[key] for key in ("id", "source", "frame")} for row in read(self.folder / "out")]
 
 
@@ -368,7 +373,7 @@ def test_records_wait_for_a_folder_that_was_removed(tmp_path):
     there.restart()
     assert life.end() == 0
     assert "are left in" not in life.logged, life.logged
-    assert [row["frame"] for row in there.got()] == list(range(1500))
+    assert [row["frame"] for row in there.received()] == list(range(1500))
     assert leftovers(tmp_path / "out") == []
 
 

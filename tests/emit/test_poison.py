@@ -73,7 +73,7 @@ def test_a_record_that_is_never_taken_is_the_only_loss(name, place, flow):  # no
     assert letter["record"]["frame"] == BAD
     assert poison.why in letter["why"], letter["why"]
     assert any("it is given up, counted, and kept in " in text and NAME in text for text in logged)
-    frames = [record["frame"] for record in there.got()]
+    frames = [record["frame"] for record in there.received()]
     first = list(dict.fromkeys(frames))  # what was on its way when a connection ended comes again
     assert first == [n for n in range(COUNT) if n != BAD]
 
@@ -85,7 +85,7 @@ def test_a_mail_that_makes_the_server_hang_up_is_dropped(mail_server, mailing): 
     mailer.flow(event(kind="one"), event(kind="poison"), event(kind="three"))
     assert mailer.counters[POISON] == 1
     assert mailer.counters[SENT] == 2
-    subjects = " ".join(str(mail["Subject"]) for mail in server.got)
-    assert "One for track" in subjects
-    assert "Three for track" in subjects
+    subjects = " ".join(str(mail["Subject"]) for mail in server.received)
+    assert "One for track 7 at gate" in subjects
+    assert "Three for track 7 at gate" in subjects
     assert "Poison" not in subjects

@@ -13,7 +13,8 @@ class Statement:
     """A statement that psycopg works on, as `_limited` sees it, at a time that the test sets."""
 
     def __init__(self, monkeypatch, *, timeout_s):
-        self.now_s, self.sent = 100.0, []
+        self.now_s = 100.0
+        self.sent = []
         self.client = SimpleNamespace(timeout_s=timeout_s, over=lambda: False)
         monkeypatch.setattr(client, "time", SimpleNamespace(monotonic=lambda: self.now_s))
         self.steps = PostgresClient._limited(self.client, self.work())

@@ -53,7 +53,8 @@ def test_each_object_is_a_record_with_its_frame():
 
 def test_records_of_a_damaged_frame_are_marked():
     (frame,) = scene([["car"]])
-    frame._state.stage, frame.damaged = "crossing", True
+    frame._state.stage = "crossing"
+    frame.damaged = True
     frame.emit("crossed", track_id=7)
     for send in ("frames", "objects", "events"):
         assert [body["damaged"] for _, body in sent(RecordSelection(send), [frame])[0]] == [True]

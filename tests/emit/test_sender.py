@@ -9,7 +9,7 @@ from support.messages import collect
 from streamkit.core.counters import Counters
 from streamkit.emit.client import Client, RecordRejected, SendError
 from streamkit.emit.segment_file import SpoolRecord
-from streamkit.emit.sender import LOST, NAME, REFUSED, SENT, UNKEPT, Sender
+from streamkit.emit.sender import LOST, NAME, NOT_DEAD_LETTERED, REFUSED, SENT, Sender
 from streamkit.emit.spool import Spool
 
 
@@ -20,7 +20,10 @@ class Scripted(Client):
     secrets = ("hunter2",)
 
     def __init__(self, connects=(), delivers=(), never=()):
-        self.connects, self.delivers, self.never, self.got = list(connects), list(delivers), set(never), []
+        self.connects = list(connects)
+        self.delivers = list(delivers)
+        self.never = set(never)
+        self.received = []
 
     def connect(self):
         if self.connects and (error := self.connects.pop(0)) is not None:
@@ -28,12 +31,12 @@ class Scripted(Client):
 
     def deliver(self, messages):
         if self.delivers and (done := self.delivers.pop(0)) is not None:
-            self.got += messages[:done]
+            self.received += messages[:done]
             raise SendError("cut", done)
         for done, message in enumerate(messages):
             if json.loads(message.body)["n"] in self.never:
                 raise RecordRejected("too large", done)
-            self.got.append(message)
+            self.received.append(message)
 
 
 @pytest.fixture
@@ -46,7 +49,7 @@ def run(tmp_path):
         spools.append(spool)
         spool.append([SpoolRecord(b"t/%d" % n, b"k", b'{"n":%d}' % n) for n in range(count)])
         Sender(spool, client, 0.3, counters).run(lambda: not spool.waiting)
-        return [json.loads(message.body)["n"] for message in client.got], counters, logged, spool
+        return [json.loads(message.body)["n"] for message in client.received], counters, logged, spool
 
     yield go
     for spool in spools:
@@ -59,7 +62,7 @@ def test_records_are_sent_in_order_each_with_its_id(run):
     assert numbers == list(range(10))
     assert counters.values == {SENT: 10}
     assert logged == []
-    first = client.got[0]
+    first = client.received[0]
     assert (first.id, first.topic, first.key) == (spool.id(1), "t/0", "k")
     assert first.body == b'{"id":"%b","n":0}' % spool.id(1).encode()
 
@@ -87,7 +90,7 @@ def test_an_unreachable_broker_is_logged_once_without_secrets_and_reconnected(ru
 def test_a_broker_may_refuse_several_records_of_a_batch(run):
     class Telling(Scripted):
         def deliver(self, messages):
-            self.got += messages
+            self.received += messages
             return {3: "no queue", 0: "too large"}
 
     numbers, counters, logged, spool = run(Telling())
@@ -131,7 +134,7 @@ def test_the_dead_letter_file_takes_a_tenth_of_the_spool(tmp_path):
     spool.append([SpoolRecord(b"t", b"", b'{"x":"%b"}' % (b"x" * 30_000))] * 5)
     Sender(spool, No(), 0.3, counters).run(lambda: not spool.waiting)
     assert 90_000 < (spool.folder / NAME).stat().st_size <= 100_000
-    assert (counters[REFUSED], counters[UNKEPT]) == (5, 2)
+    assert (counters[REFUSED], counters[NOT_DEAD_LETTERED]) == (5, 2)
     assert logged[-1].startswith(f"{spool.folder / NAME} has reached its limit of 0.1 MB;")
     spool.close()
 
@@ -168,7 +171,10 @@ def holding(tmp_path):
     how many waited, and how far the sender was."""
 
     def go(client, calls):
-        spool, counters, waited, delivered = Spool(tmp_path / "s"), Counters(), [], []
+        spool = Spool(tmp_path / "s")
+        counters = Counters()
+        waited = []
+        delivered = []
         sender = Sender(spool, client, 0.3, counters)
 
         def over():
@@ -185,7 +191,7 @@ def holding(tmp_path):
         sender.run(over)
         spool.close()
         assert counters[SENT] == 4 * calls
-        numbers = [int(message.id.rpartition("-")[2]) for message in client.got]
+        numbers = [int(message.id.rpartition("-")[2]) for message in client.received]
         return numbers, waited[: calls + 2], delivered[: calls + 2]
 
     return go

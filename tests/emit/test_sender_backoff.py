@@ -33,7 +33,8 @@ class Chance:
     """Returns a fixed share of its range, and records the range."""
 
     def __init__(self, share):
-        self.share, self.ranges = share, set()
+        self.share = share
+        self.ranges = set()
 
     def uniform(self, low, high):
         self.ranges.add((low, high))
@@ -73,7 +74,9 @@ class Down(Client):
     where = "mqtt://broker:1883"
 
     def __init__(self, clock, up=()):
-        self._clock, self._up, self.tries_s = clock, up, []
+        self._clock = clock
+        self._up = up
+        self.tries_s = []
 
     def connect(self):
         self.tries_s.append(self._clock.now_s)
@@ -162,7 +165,10 @@ class Breaks(Client):
     where = "mqtt://broker:1883"
 
     def __init__(self, poison, error=None):
-        self.poison, self.got, self.sizes, self.tries_s = set(poison), [], [], []
+        self.poison = set(poison)
+        self.received = []
+        self.sizes = []
+        self.tries_s = []
         self.error = error or (lambda: SendError("cut", disconnected=True))
 
     def connect(self):
@@ -173,13 +179,13 @@ class Breaks(Client):
         self.sizes.append(len(numbers))
         if self.poison & set(numbers):
             raise self.error()
-        self.got += numbers
+        self.received += numbers
 
 
 def test_a_record_that_ends_the_connection_is_identified_and_dropped_alone(clock, flow):
     client = Breaks({700})
     counters, logged, dead, spool = flow(client, 2000)
-    assert client.got == [n for n in range(2000) if n != 700], "in order, and nothing twice"
+    assert client.received == [n for n in range(2000) if n != 700], "in order, and nothing twice"
     assert (counters[SENT], counters[POISON], counters[REFUSED]) == (1999, 1, 0)
     assert client.sizes[:4] == [WINDOW, WINDOW // 8, WINDOW // 4, WINDOW // 2], "smaller, and larger again"
     assert client.sizes.count(1) >= 4
@@ -204,7 +210,7 @@ def test_three_failures_in_a_row_drop_no_record(strikes, clock, flow):
 
     client = Recovers({0})
     counters, _, dead, _ = flow(client, 5)
-    assert client.got == list(range(5))
+    assert client.received == list(range(5))
     assert (counters[SENT], counters[POISON], dead) == (5, 0, [])
 
 
@@ -217,7 +223,7 @@ def test_only_consecutive_failures_of_the_same_record_count(clock, flow):
         def deliver(self, messages):
             if len(messages) == 1 and self.left == 0:
                 self.left = 3
-                self.got += [json.loads(message.body)["n"] for message in messages]
+                self.received += [json.loads(message.body)["n"] for message in messages]
                 return
             if len(messages) == 1:
                 self.left -= 1
@@ -225,7 +231,7 @@ def test_only_consecutive_failures_of_the_same_record_count(clock, flow):
 
     client = Alternates(())
     counters, _, dead, _ = flow(client, 6)
-    assert client.got == list(range(6))
+    assert client.received == list(range(6))
     assert (counters[SENT], counters[POISON], dead) == (6, 0, [])
 
 
@@ -255,7 +261,7 @@ def test_a_record_that_breaks_the_bisection_is_identified(clock, flow):
 
     client = Both({2})
     counters, _, dead, _ = flow(client, 20)
-    assert sorted(set(client.got)) == [n for n in range(20) if n != 2]
+    assert sorted(set(client.received)) == [n for n in range(20) if n != 2]
     assert (counters[POISON], len(dead)) == (1, 1)
 
 
@@ -272,7 +278,8 @@ def test_gathered_records_fill_the_window_exactly(clock, tmp_path):
     client.gather_s = 60.0
     spool = Spool(tmp_path / "s")
     sender = Sender(spool, client, 1.0, Counters())
-    sender._window, calls = 4, []
+    sender._window = 4
+    calls = []
 
     def add(*numbers):
         spool.append([SpoolRecord(b"t", b"", b'{"n":%d}' % n) for n in numbers])
@@ -287,7 +294,7 @@ def test_gathered_records_fill_the_window_exactly(clock, tmp_path):
     add(0, 1, 2)
     sender.run(over)
     spool.close()
-    assert client.got == list(range(8))
+    assert client.received == list(range(8))
     assert client.sizes == [4, 4]
 
 
@@ -312,5 +319,5 @@ def test_records_are_gathered_for_the_clients_window_but_not_after_a_failure(
 
     sender.run(over)
     spool.close()
-    assert client.got == [0, 1]
+    assert client.received == [0, 1]
     assert client.sizes == sizes

@@ -230,7 +230,10 @@ STEPS = st.lists(
 @settings(deadline=None, max_examples=60)
 @given(STEPS)
 def test_each_record_arrives_in_order_or_is_counted_as_lost(steps):
-    counters, arrived, under_way, written = Counters(), [], [], 0
+    counters = Counters()
+    arrived = []
+    under_way = []
+    written = 0
     with tempfile.TemporaryDirectory() as folder:
         spool = Spool(Path(folder), MB, counters=counters)
         for step, n in steps:

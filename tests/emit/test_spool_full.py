@@ -249,7 +249,8 @@ class FailingDisk:
     """Writes the first half of what is longer than 1000 bytes, and fails with each of these errors in turn."""
 
     def __init__(self, monkeypatch, *errors):
-        self.errors, self.write = list(errors), os.write
+        self.errors = list(errors)
+        self.write = os.write
         monkeypatch.setattr(os, "write", self)
 
     def __call__(self, handle, data):

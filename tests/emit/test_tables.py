@@ -202,4 +202,8 @@ def test_a_postgres_that_hangs_in_a_statement_is_disconnected(timeout_s, over, r
     client.connect()
     client.deliver([message(n, RECORDS["frames"]) for n in range(3)])
     client.close()
-    assert [record["id"] for record in sorted(there.got(), key=lambda record: record["id"])] == ["s-0", "s-1", "s-2"]
+    assert [record["id"] for record in sorted(there.received(), key=lambda record: record["id"])] == [
+        "s-0",
+        "s-1",
+        "s-2",
+    ]

@@ -66,8 +66,8 @@ def postgres_client(url, tls):
     ],
 )
 def test_a_broker_with_an_invalid_certificate_is_refused(kind, url, make, certificates):
-    if (why := kind.missing()) is not None:
-        pytest.skip(why)
+    if (reason := kind.missing()) is not None:
+        pytest.skip(reason)
     folder = Path(tempfile.mkdtemp(prefix="streamkit-tls-"))
     folder.chmod(0o755)
     broker = kind(folder)
@@ -91,7 +91,7 @@ def test_a_broker_with_an_invalid_certificate_is_refused(kind, url, make, certif
 def test_a_webhook_with_an_invalid_certificate_is_refused(certificates):
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):
-            self.server.got.append(self.rfile.read(int(self.headers["content-length"])))
+            self.server.received.append(self.rfile.read(int(self.headers["content-length"])))
             self.send_response(204)
             self.end_headers()
 
@@ -99,7 +99,7 @@ def test_a_webhook_with_an_invalid_certificate_is_refused(certificates):
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.got, server.handle_error = [], lambda request, address: None
+        server.received, server.handle_error = [], lambda request, address: None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificates / "cert.pem", certificates / "key.pem")
         server.socket = context.wrap_socket(server.socket, server_side=True)
@@ -119,4 +119,4 @@ def test_a_webhook_with_an_invalid_certificate_is_refused(certificates):
         finally:
             server.shutdown()
             thread.join()
-        assert server.got == [b"[" + BODY + b"]"]
+        assert server.received == [b"[" + BODY + b"]"]

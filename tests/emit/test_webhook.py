@@ -20,7 +20,7 @@ def hook():
         protocol_version = "HTTP/1.1"
 
         def do_POST(self):
-            self.server.got.append((self.headers, self.rfile.read(int(self.headers["content-length"]))))
+            self.server.received.append((self.headers, self.rfile.read(int(self.headers["content-length"]))))
             self.send_response(self.server.codes.pop(0) if self.server.codes else 204)
             self.send_header("content-length", "0")
             self.end_headers()
@@ -29,7 +29,9 @@ def hook():
             pass
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.got, server.codes, server.daemon_threads = [], [], True
+        server.received = []
+        server.codes = []
+        server.daemon_threads = True
         server.url = f"http://me:p%40ss@127.0.0.1:{server.server_port}/hook?token=abc"
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -60,7 +62,7 @@ def messages(count):
 def test_a_receiver_can_verify_the_signature(hook, client):
     key = b"a key of one's own"
     client(secret=f"whsec_{base64.b64encode(key).decode()}", headers={"x-site": "north"}).deliver(messages(3))
-    ((headers, body),) = hook.got
+    ((headers, body),) = hook.received
     assert json.loads(body) == [{"id": "s-0"}, {"id": "s-1"}, {"id": "s-2"}]
     assert headers["webhook-id"] == "s-0"
     assert abs(int(headers["webhook-timestamp"]) - time.time()) < 60
@@ -79,8 +81,8 @@ def test_records_are_posted_in_batches_and_the_accepted_ones_are_counted(hook, c
     assert caught.value.done == 2
     assert not isinstance(caught.value, RecordRejected)
     webhook.deliver(messages(5)[2:])
-    assert [len(json.loads(body)) for _, body in hook.got] == [2, 2, 2, 1]
-    assert "webhook-signature" not in hook.got[0][0]
+    assert [len(json.loads(body)) for _, body in hook.received] == [2, 2, 2, 1]
+    assert "webhook-signature" not in hook.received[0][0]
 
 
 def test_the_end_of_the_run_stops_a_delivery_after_the_current_request(hook, client):
@@ -89,7 +91,7 @@ def test_the_end_of_the_run_stops_a_delivery_after_the_current_request(hook, cli
     with pytest.raises(SendError, match="the run ends") as caught:
         webhook.deliver(messages(5))
     assert caught.value.done == 2
-    assert [len(json.loads(body)) for _, body in hook.got] == [2]
+    assert [len(json.loads(body)) for _, body in hook.received] == [2]
 
 
 @pytest.mark.parametrize(

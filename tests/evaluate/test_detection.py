@@ -33,17 +33,18 @@ def truth_and_results(seed):
     return truth, results
 
 
-def flat(rows):
-    parts = []
+def flat_boxes(rows):
+    boxes_by_frame = []
     for frame in range(len(FRAMES)):
-        part = [row for row in rows if row["image_id"] == frame + 1]
-        xywh = np.array([row["bbox"] for row in part]).reshape(-1, 4)
-        parts.append((
-            frame, np.hstack([xywh[:, :2], xywh[:, :2] + xywh[:, 2:]]), np.array([row.get("score", 1) for row in part]),
-            np.array([row["category_id"] - 1 for row in part], int), np.full(len(part), -1),
-            np.array([row.get("iscrowd", 0) for row in part], bool),
-        ))  # fmt: skip
-    return FlatBoxes.of(parts)
+        frame_rows = [row for row in rows if row["image_id"] == frame + 1]
+        xywh = np.array([row["bbox"] for row in frame_rows]).reshape(-1, 4)
+        xyxy = np.hstack([xywh[:, :2], xywh[:, :2] + xywh[:, 2:]])
+        scores = np.array([row.get("score", 1) for row in frame_rows])
+        class_ids = np.array([row["category_id"] - 1 for row in frame_rows], int)
+        track_ids = np.full(len(frame_rows), -1)
+        is_crowd = np.array([row.get("iscrowd", 0) for row in frame_rows], bool)
+        boxes_by_frame.append((frame, xyxy, scores, class_ids, track_ids, is_crowd))
+    return FlatBoxes.of(boxes_by_frame)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -58,8 +59,8 @@ def test_average_precision_equals_pycocotools_on_files(tmp_path, seed):
     def stats(categories):
         return coco_stats(tmp_path, whole, results, categories)
 
-    real = replace(flat(truth), area=np.array([row["area"] for row in truth]))  # of a mask, smaller than the box
-    scores = average_precision(real, flat(results), FRAMES, CLASSES)
+    real = replace(flat_boxes(truth), area=np.array([row["area"] for row in truth]))  # of a mask, smaller than the box
+    scores = average_precision(real, flat_boxes(results), FRAMES, CLASSES)
     names = ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large")
     for name, value in zip(names, stats([1, 2, 3])[:6], strict=True):
         assert scores[name] == pytest.approx(value, abs=1e-6)

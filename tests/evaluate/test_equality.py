@@ -46,8 +46,8 @@ def test_eval_equals_pycocotools_and_trackeval_on_the_sample(here: Here, root, t
     )
     words = ["--truth", root / "samples" / "street.truth.jsonl", "--json", "r.json", "--worst", "w.png"]
     start_s = time.monotonic()
-    done = here("eval", yaml, *words, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    completed = here("eval", yaml, *words, cwd=tmp_path)
+    assert completed.returncode == 0, completed.stderr
     assert time.monotonic() - start_s < LIMIT_S
     report = json.loads((tmp_path / "r.json").read_text())
 

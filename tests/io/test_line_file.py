@@ -302,7 +302,9 @@ def opened(path, **options):
 @pytest.mark.parametrize("size", [1 << 16, (1 << 17) + 1, 70_000])
 @pytest.mark.parametrize("head", [b"", b"whole\n"])
 def test_a_partial_line_of_any_length_is_removed(size, head, tmp_path):
-    path, counters, logged = tmp_path / "a.txt", Counters(), collect()
+    path = tmp_path / "a.txt"
+    counters = Counters()
+    logged = collect()
     path.write_bytes(head + b"x" * (size - len(head)))
     out = opened(path, if_exists="append", counters=counters)
     assert path.read_bytes() == head

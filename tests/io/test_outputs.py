@@ -103,7 +103,9 @@ def test_a_complete_file_appears_when_finished(tmp_path):
 @pytest.mark.parametrize("name", [None, "b.txt"])
 def test_a_file_is_synced_before_it_is_renamed(tmp_path, monkeypatch, name):
     """After a power cut a file that has its name must have its bytes, too."""
-    calls, fsync, replace = [], os.fsync, os.replace
+    calls = []
+    fsync = os.fsync
+    replace = os.replace
     synced = lambda handle: (calls.append(("fsync", os.readlink(f"/proc/self/fd/{handle}"))), fsync(handle))  # noqa: E731
     renamed = lambda part, path: (calls.append(("replace", str(path))), replace(part, path))  # noqa: E731
     monkeypatch.setattr(os, "fsync", synced)
@@ -117,7 +119,9 @@ def test_a_file_is_synced_before_it_is_renamed(tmp_path, monkeypatch, name):
 
 
 def test_the_names_in_a_folder_are_synced(tmp_path, monkeypatch):
-    synced, fsync, opened = [], os.fsync, len(os.listdir("/proc/self/fd"))
+    synced = []
+    fsync = os.fsync
+    opened = len(os.listdir("/proc/self/fd"))
     monkeypatch.setattr(
         os, "fsync", lambda handle: (synced.append(os.readlink(f"/proc/self/fd/{handle}")), fsync(handle))
     )
@@ -480,7 +484,9 @@ class Text:
     """What `AtomicWriter` opens: a file that keeps its lines until it is closed."""
 
     def __init__(self, part):
-        self.part, self.lines, self.closed = part, [], 0
+        self.part = part
+        self.lines = []
+        self.closed = 0
 
     def close(self):
         self.closed += 1

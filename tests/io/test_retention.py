@@ -24,7 +24,8 @@ def here(tmp_path, monkeypatch):
 
 def shelf(keep=None, min_free=None, template=TEMPLATE):
     retention = FileRetention(template, keep, min_free, Counters())
-    retention.logged, retention.counts = collect(), retention._counters
+    retention.logged = collect()
+    retention.counts = retention._counters
     return retention
 
 

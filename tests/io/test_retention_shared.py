@@ -114,7 +114,9 @@ def test_a_folder_removed_while_a_file_is_created_is_recreated(tmp_path, monkeyp
     """Retention removes the folder of a source with its last file; the source's process may begin the next one."""
     from streamkit.io import outputs
 
-    folder, real, times = tmp_path / "gate", outputs.open_locked, []
+    folder = tmp_path / "gate"
+    real = outputs.open_locked
+    times = []
 
     def opened(path, flags):
         if len(times) < 3:

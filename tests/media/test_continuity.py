@@ -76,7 +76,9 @@ def recording(request, tmp_path_factory):
     path, chance = tmp_path_factory.mktemp("ts") / f"{request.param}.ts", np.random.default_rng(1)
     with av.open(str(path), "w") as output:
         stream = output.add_stream(request.param, rate=25, options=CODECS[request.param])
-        stream.width, stream.height, stream.pix_fmt = 128, 96, "yuv420p"
+        stream.width = 128
+        stream.height = 96
+        stream.pix_fmt = "yuv420p"
         for _ in range(30):
             noise = chance.integers(0, 256, (96, 128, 3), np.uint8)
             output.mux(stream.encode(av.VideoFrame.from_ndarray(noise, format="rgb24")))

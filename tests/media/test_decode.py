@@ -91,12 +91,12 @@ def test_gpu_and_cpu_decode_equal_frames_at_equal_times(test_data, name):
         count += 1
         if number % 7 == 0:
             on_gpu.surface.ready.synchronize()
-            got = on_gpu.surface.data.get()
-            want = on_host.surface.data
+            actual = on_gpu.surface.data.get()
+            expected = on_host.surface.data
             if exact:
-                np.testing.assert_array_equal(got, want)
+                np.testing.assert_array_equal(actual, expected)
             else:
-                assert np.abs(got.astype(int) - want).mean() <= 1
+                assert np.abs(actual.astype(int) - expected).mean() <= 1
     assert count > 0
 
 

@@ -40,7 +40,9 @@ def clip(tmp_path_factory):
 
 def jpegs():
     context = av.CodecContext.create("mjpeg", "w")
-    context.width, context.height, context.pix_fmt = 64, 48, "yuvj420p"
+    context.width = 64
+    context.height = 48
+    context.pix_fmt = "yuvj420p"
     context.framerate = 25
     for i in itertools.count():
         frame = av.VideoFrame(64, 48, "yuvj420p")

@@ -51,7 +51,8 @@ class FakeNvenc:
         self.count += 1
         data = b"".join(bytes(packet) for packet in self.codec.encode(frame))
         self.late.append({"data": data, "timestamp": picture.inputTimeStamp, "picture_type": 0})
-        ready, self.late = self.late[:-2], self.late[-2:]
+        ready = self.late[:-2]
+        self.late = self.late[-2:]
         return ready
 
     def EndEncode(self):
@@ -141,7 +142,10 @@ def test_nvenc_availability_is_checked(monkeypatch, nvenc):
 @pytest.mark.parametrize(("codec", "library"), [("h264", "libx264"), ("hevc", "libx265")])
 def test_keyframes_are_recognized_by_their_units(codec, library):
     coder = av.CodecContext.create(library, "w")
-    coder.width, coder.height, coder.pix_fmt, coder.time_base = W, H, "yuv420p", Fraction(1, 25)
+    coder.width = W
+    coder.height = H
+    coder.pix_fmt = "yuv420p"
+    coder.time_base = Fraction(1, 25)
     coder.options = {"preset": "ultrafast", "x265-params": "log-level=none:keyint=4"} if codec == "hevc" else {}
     coder.gop_size = 4
     packets = []

@@ -51,11 +51,11 @@ def test_every_pixel_layout_gives_the_same_image(layout, size):
         pytest.skip("FFmpeg has no such frames of odd width")
     width, height, surface = to_surface(frame_of(layout, *size), SurfacePool(Device()))
     assert (width, height) == size
-    got = to_rgb(surface, width, height).astype(int)
+    actual = to_rgb(surface, width, height).astype(int)
     limit = 24 if layout == "yuv411p" else 12
-    assert np.abs(got - scene(0, *size)).max() <= limit
+    assert np.abs(actual - scene(0, *size)).max() <= limit
     # FFmpeg makes the chroma here, by its own idea of its siting: steep gradients show that
-    assert np.abs(got - scene(0, *size)).mean() <= 4
+    assert np.abs(actual - scene(0, *size)).mean() <= 4
 
 
 @pytest.mark.parametrize("layout", ["gray", "gray10le"])
@@ -123,9 +123,9 @@ def test_frames_are_rotated_upright(tmp_path, counterclockwise, turns, size):
     path = write(tmp_path / "a.mp4", *size, 1, rotation=counterclockwise, options={"crf": "1"})
     with av.open(str(path)) as container:
         width, height, surface = to_surface(next(container.decode(video=0)), SurfacePool(Device()))
-    want = np.rot90(scene(0, *size), turns)
-    assert (height, width) == want.shape[:2]
-    assert np.abs(to_rgb(surface, width, height).astype(int) - want).mean() < 3
+    expected = np.rot90(scene(0, *size), turns)
+    assert (height, width) == expected.shape[:2]
+    assert np.abs(to_rgb(surface, width, height).astype(int) - expected).mean() < 3
 
 
 def with_display_matrix(path, size, degrees, *, hflip=False, vflip=False, frames=1):
@@ -156,9 +156,9 @@ def test_every_display_matrix_is_applied(tmp_path, size, degrees, flips):
     y, x = np.mgrid[0 : size[1], 0 : size[0]]
     to_x = (a * x + c * y).astype(int)
     to_y = (b * x + d * y).astype(int)
-    want = np.empty((height, width, 3), np.uint8)
-    want[to_y - to_y.min(), to_x - to_x.min()] = scene(0, *size)
-    assert np.abs(to_rgb(surface, width, height).astype(int) - want).mean() < 4
+    expected = np.empty((height, width, 3), np.uint8)
+    expected[to_y - to_y.min(), to_x - to_x.min()] = scene(0, *size)
+    assert np.abs(to_rgb(surface, width, height).astype(int) - expected).mean() < 4
 
 
 def jpegs(orientations):
@@ -196,9 +196,9 @@ def test_frames_with_exif_are_upright(tmp_path, orientation, upright):
         frames = [frame for _, frame in reader.frames()]
     assert len(frames) == 3
     for index, frame in enumerate(frames):
-        want = upright(scene(index, 64, 48))
-        assert (frame.height, frame.width) == want.shape[:2]
-        assert np.abs(to_rgb(frame.surface, frame.width, frame.height).astype(int) - want).mean() < 3
+        expected = upright(scene(index, 64, 48))
+        assert (frame.height, frame.width) == expected.shape[:2]
+        assert np.abs(to_rgb(frame.surface, frame.width, frame.height).astype(int) - expected).mean() < 3
 
 
 def test_a_changing_orientation_is_applied(tmp_path):
@@ -241,7 +241,9 @@ def test_a_mirrored_video_is_shown_as_by_ffmpeg(tmp_path, degrees, hflip, vflip,
     path = tmp_path / "a.mp4"
     with av.open(str(path), "w") as output:
         stream = output.add_stream("libx264", rate=25, options={"crf": "1"})
-        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        stream.width = 64
+        stream.height = 48
+        stream.pix_fmt = "yuv420p"
         stream.set_display_rotation(degrees, hflip=hflip, vflip=vflip)
         output.mux(stream.encode(frame_of("yuv420p")))
         output.mux(stream.encode(None))
@@ -250,7 +252,7 @@ def test_a_mirrored_video_is_shown_as_by_ffmpeg(tmp_path, degrees, hflip, vflip,
     assert orientation_of(frame) == turn
     width, height, surface = to_surface(frame, SurfacePool(Device()))
     rotation, mirrored = turn
-    want = scene(0, 64, 48)
-    want = np.rot90(want[:, ::-1] if mirrored else want, -rotation // 90)
-    assert (height, width) == want.shape[:2]
-    assert np.abs(to_rgb(surface, width, height).astype(int) - want).mean() < 4
+    expected = scene(0, 64, 48)
+    expected = np.rot90(expected[:, ::-1] if mirrored else expected, -rotation // 90)
+    assert (height, width) == expected.shape[:2]
+    assert np.abs(to_rgb(surface, width, height).astype(int) - expected).mean() < 4

@@ -153,7 +153,9 @@ class Scripted:
     counts. In its second turn each gives a frame at 9 s; hidden ones give none, and count."""
 
     def __init__(self, counters, script):
-        self.counters, self.script, self.turns = counters, script, []
+        self.counters = counters
+        self.script = script
+        self.turns = []
 
     def restart(self, demuxer):
         self.turns.append([])
@@ -224,9 +226,9 @@ def test_a_segment_alone_gives_its_frames(tmp_path, short, codec, options):
     backwards = [list(decoders[n % 2](piece)) for n, piece in enumerate(reversed(cutting))]
     frames = [frame for results in reversed(backwards) for frames, _ in results for frame in frames]
     whole = open_decoder(demuxer := Demuxer(str(path)), CPU, pool, Counters())
-    want = [frame for packet in [*demuxer.packets(), None] for frame in whole.decode(packet)]
-    assert [frame.pts_s for frame in frames] == [frame.pts_s for frame in want]
-    assert all((a.surface.data == b.surface.data).all() for a, b in zip(frames, want, strict=True))
+    expected = [frame for packet in [*demuxer.packets(), None] for frame in whole.decode(packet)]
+    assert [frame.pts_s for frame in frames] == [frame.pts_s for frame in expected]
+    assert all((a.surface.data == b.surface.data).all() for a, b in zip(frames, expected, strict=True))
     assert not any(counts for results in backwards for _, counts in results)
     for decoder in decoders:
         decoder.close()

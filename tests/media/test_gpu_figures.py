@@ -11,9 +11,9 @@ from streamkit.media.gpu_figures import (
     MEANINGS,
     MEASURED_BY_RUNS,
     figure_file,
-    keep_figure,
     read_figures,
     session_limit,
+    store_figure,
 )
 
 GPU = "NVIDIA L4, CUDA 13.0, PyNvVideoCodec 2.2.4, Python 3.12, streamkit 0.1.0"
@@ -33,7 +33,7 @@ def test_a_gpu_starts_with_estimates():
 
 
 def test_a_measured_figure_replaces_the_estimate_on_that_gpu_only():
-    keep_figure(GPU, "lock_us_h264", 180.5)
+    store_figure(GPU, "lock_us_h264", 180.5)
     figures = read_figures(GPU)
     assert figures["lock_us_h264"].amount == 180.5
     assert figures["lock_us_h264"].origin.startswith("measured here on 20")
@@ -43,8 +43,8 @@ def test_a_measured_figure_replaces_the_estimate_on_that_gpu_only():
 
 def test_the_latest_lock_time_and_the_highest_rate_are_stored():
     for amount in (2000.0, 2500.0, 1000.0):
-        keep_figure(GPU, "decoders_fps_h264", amount)
-        keep_figure(GPU, "lock_us_h264", amount)
+        store_figure(GPU, "decoders_fps_h264", amount)
+        store_figure(GPU, "lock_us_h264", amount)
     assert read_figures(GPU)["decoders_fps_h264"].amount == 2500.0
     assert read_figures(GPU)["lock_us_h264"].amount == 1000.0
 
@@ -65,7 +65,7 @@ def test_the_latest_lock_time_and_the_highest_rate_are_stored():
 )
 def test_two_refusals_at_the_same_count_set_the_session_limit(counts, limit):
     for count in counts:
-        keep_figure(GPU, "sessions", count)
+        store_figure(GPU, "sessions", count)
     assert session_limit(GPU) == limit
     assert session_limit("") is None
 
@@ -79,19 +79,19 @@ def test_the_estimated_limit_applies_to_that_card_only():
     "text", ["", "{", "[1]", "{}", '{"amount": "x", "measured_on": "2026-11-27", "runs": 1}']
 )  # fmt: skip
 def test_a_damaged_file_is_reported_once_and_measured_again(text):
-    keep_figure(GPU, "lock_us_h264", 180.0)
+    store_figure(GPU, "lock_us_h264", 180.0)
     figure_file(GPU, "lock_us_h264").write_text(text)
     logged = collect()
     assert read_figures(GPU) == read_figures(GPU) == dict(FIRST_GUESSES)
     assert len(logged) == 1
     assert "cannot be read" in logged[0]
-    keep_figure(GPU, "lock_us_h264", 170.0)
+    store_figure(GPU, "lock_us_h264", 170.0)
     assert read_figures(GPU)["lock_us_h264"].amount == 170.0
 
 
 @pytest.mark.parametrize("amount", ["0", "-1", "NaN", "Infinity"])
 def test_an_impossible_amount_is_ignored(amount):
-    keep_figure(GPU, "lock_us_h264", 180.0)
+    store_figure(GPU, "lock_us_h264", 180.0)
     figure_file(GPU, "lock_us_h264").write_text(f'{{"amount": {amount}, "measured_on": "2026-11-27", "runs": 1}}')
     assert read_figures(GPU) == dict(FIRST_GUESSES)
 
@@ -100,13 +100,13 @@ def test_an_unwritable_folder_is_reported_and_the_run_continues(cache):
     cache.parent.mkdir()
     cache.write_text("no folder")
     logged = collect()
-    keep_figure(GPU, "lock_us_h264", 180.0)
-    assert len([text for text in logged if "is not kept" in text]) == 1
+    store_figure(GPU, "lock_us_h264", 180.0)
+    assert len([text for text in logged if "is not stored" in text]) == 1
     assert read_figures(GPU) == dict(FIRST_GUESSES)
 
 
 def test_concurrent_writers_leave_a_complete_file(cache):
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda amount: keep_figure(GPU, "lock_us_h264", float(amount)), range(100, 180)))
+        list(pool.map(lambda amount: store_figure(GPU, "lock_us_h264", float(amount)), range(100, 180)))
     assert 100 <= read_figures(GPU)["lock_us_h264"].amount < 180
     assert len(os.listdir(cache)) == 1

@@ -202,16 +202,16 @@ def lasts_s(monitor, clock, *, keyframes=(), many=31):
 
 
 def test_a_source_without_frames_times_out(clock):
-    after_s, why, cause = lasts_s(started_monitor(5.0), clock, keyframes=[0, 40])
+    after_s, reason, cause = lasts_s(started_monitor(5.0), clock, keyframes=[0, 40])
     assert cause == "codec"
     assert after_s == 5.5, "at 5 s exactly it is not yet too long, and a second keyframe gives no more time"
-    assert why == "rtsp://ann:***@host/a: packets arrive, but no frame could be decoded in 5 s"
+    assert reason == "rtsp://ann:***@host/a: packets arrive, but no frame could be decoded in 5 s"
 
 
 def test_joining_between_keyframes_waits_up_to_a_minute(clock):
-    after_s, why, _ = lasts_s(started_monitor(5.0), clock)
+    after_s, reason, _ = lasts_s(started_monitor(5.0), clock)
     assert after_s == 60.5
-    assert why.endswith("in 60 s")
+    assert reason.endswith("in 60 s")
     assert lasts_s(started_monitor(90.0), clock)[0] == 90.5, "or the timeout, where that is longer"
 
 

@@ -125,11 +125,11 @@ def small_disk(tmp_path):
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        completed = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:
         pytest.skip("no mount command")
-    if done.returncode:
-        pytest.skip(f"a small disk cannot be mounted here: {done.stderr.strip()}")
+    if completed.returncode:
+        pytest.skip(f"a small disk cannot be mounted here: {completed.stderr.strip()}")
     yield folder
     subprocess.run(["umount", str(folder)], check=True)
 

@@ -158,7 +158,9 @@ def test_a_damaged_packet_marks_its_frame(fake, tmp_path):
         packet.is_corrupt = packet.pts == 7 * packet.duration
 
     for device in (CPU, GPU):
-        counters, pool, marked = Counters(), SurfacePool(device), []
+        counters = Counters()
+        pool = SurfacePool(device)
+        marked = []
         reader = VideoReader(str(path), device, pool, counters, on_packet=spoil)
         with pytest.raises(SourceError, match=r"is damaged: 1 frame was lost or concealed$") as caught:
             collected(reader, marked)

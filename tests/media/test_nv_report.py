@@ -40,10 +40,10 @@ _SCRIPT = textwrap.dedent(
 
 
 def test_damage_is_counted_by_thread_and_other_output_goes_to_stderr() -> None:
-    done = subprocess.run([sys.executable, "-c", _SCRIPT], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "a record\n"
-    assert done.stderr == "a word of the library\n"
+    completed = subprocess.run([sys.executable, "-c", _SCRIPT], capture_output=True, text=True, timeout=60, check=False)
+    assert completed.returncode == 0, completed.stderr
+    assert completed.stdout == "a record\n"
+    assert completed.stderr == "a word of the library\n"
 
 
 def test_a_c_library_without_such_streams_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:

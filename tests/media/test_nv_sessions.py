@@ -145,7 +145,8 @@ def packet_of(data):
     packet = fake_gpu.PacketData()
     buffer = bytearray(data)
     packet.keeps = (ctypes.c_char * len(buffer)).from_buffer(buffer)
-    packet.bsl_data, packet.bsl = ctypes.addressof(packet.keeps), len(data)
+    packet.bsl_data = ctypes.addressof(packet.keeps)
+    packet.bsl = len(data)
     return packet
 
 

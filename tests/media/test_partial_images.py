@@ -46,10 +46,13 @@ def read(uri, **options):
 def avi(path, images):
     with av.open(str(path), "w") as output:
         stream = output.add_stream("mjpeg", rate=10)
-        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuvj420p"
+        stream.width = 64
+        stream.height = 48
+        stream.pix_fmt = "yuvj420p"
         for number, image in enumerate(images):
             packet = av.Packet(image)
-            packet.stream, packet.time_base = stream, Fraction(1, 10)
+            packet.stream = stream
+            packet.time_base = Fraction(1, 10)
             packet.pts = packet.dts = number
             packet.is_keyframe = True
             output.mux_one(packet)

@@ -36,7 +36,8 @@ class Here:
 
     def __init__(self, path, messages=10**6):
         self._sent: list[bytes] = []
-        self._messages, self._left = read_segments(self._requests(), str(path), None), messages
+        self._messages = read_segments(self._requests(), str(path), None)
+        self._left = messages
 
     def _requests(self) -> Iterator[bytes]:
         while self._sent:
@@ -91,13 +92,13 @@ def test_received_segments_equal_those_cut_in_this_process(tmp_path, name, optio
     other = Demuxer(str(path))
     reasons = []
     received_reasons = []
-    want = flat(SegmentCutter(demuxer.packets(), demuxer, reasons.append))
+    expected = flat(SegmentCutter(demuxer.packets(), demuxer, reasons.append))
     segments = ReceivedSegments(Here(path), other, received_reasons.append)
     assert not segments.ended
-    assert flat(segments) == want
+    assert flat(segments) == expected
     assert segments.ended
     assert received_reasons == reasons
-    assert sum(len(packets) for _, packets, _ in want) + sum(len(rest) for *_, rest in want) >= 200
+    assert sum(len(packets) for _, packets, _ in expected) + sum(len(rest) for *_, rest in expected) >= 200
     for count in ("packets_read", "discarded", "damaged"):
         assert getattr(other, count) == getattr(demuxer, count)
     segments.raise_error()
@@ -108,8 +109,8 @@ def test_received_segments_equal_those_cut_in_this_process(tmp_path, name, optio
 def test_real_videos_are_transferred(test_data):
     for name in ("codec/discard_first_keyframe.mp4", "codec/nasa_13013.mp4", "vtest_480x360.mp4"):
         demuxer = Demuxer(str(test_data / "videos" / name))
-        want = flat(SegmentCutter(demuxer.packets(), demuxer, lambda _: None))
-        assert flat(ReceivedSegments(Here(test_data / "videos" / name), demuxer, lambda _: None)) == want
+        expected = flat(SegmentCutter(demuxer.packets(), demuxer, lambda _: None))
+        assert flat(ReceivedSegments(Here(test_data / "videos" / name), demuxer, lambda _: None)) == expected
         demuxer.close()
 
 
@@ -159,9 +160,9 @@ def test_a_dead_process_is_reported(tmp_path, messages):
 def test_a_received_packet_becomes_one_of_pyav(tmp_path):
     path = write(tmp_path / "a.mp4", frames=50, options={"g": "10"})
     demuxer = Demuxer(str(path))
-    want = list(demuxer.packets())
+    expected = list(demuxer.packets())
     (segment, *_) = ReceivedSegments(Here(path), demuxer, pytest.fail)
-    for (packet, _), other in zip(segment.packets, want, strict=False):
+    for (packet, _), other in zip(segment.packets, expected, strict=False):
         converted = packet.av_packet()
         assert isinstance(converted, av.Packet)
         assert [getattr(converted, name) for name in FIELDS] == [getattr(other, name) for name in FIELDS]
@@ -211,14 +212,14 @@ def test_frames_are_equal_in_every_loop(tmp_path, apart, codec, options):
     logged = collect()
     source = opened(path)
     alone = opened(path, process=None)
-    want = frames(alone)
-    assert len(want) == 150
-    assert frames(source, start_s=1.0, end_s=2.0) == [frame for frame in want if 1.0 <= frame[1] < 2.0]
+    expected = frames(alone)
+    assert len(expected) == 150
+    assert frames(source, start_s=1.0, end_s=2.0) == [frame for frame in expected if 1.0 <= frame[1] < 2.0]
     assert source._process is None  # none is started for a part
-    assert frames(source) == want
+    assert frames(source) == expected
     pid = source._process._child.pid
     for _ in range(2):
-        assert frames(source) == want
+        assert frames(source) == expected
     assert source._process._child.pid == pid
     assert alone._process is None
     source.close()
@@ -249,7 +250,9 @@ def noise(tmp_path_factory):
     pictures = [random.integers(0, 256, (192, 320, 3), np.uint8) for _ in range(8)]
     with av.open(str(path), "w") as output:
         stream = output.add_stream("libx264", rate=25)
-        stream.width, stream.height, stream.pix_fmt = 320, 192, "yuv420p"
+        stream.width = 320
+        stream.height = 192
+        stream.pix_fmt = "yuv420p"
         stream.options = {"preset": "ultrafast", "g": "40", "bf": "0"}
         for number in range(400):
             output.mux(stream.encode(av.VideoFrame.from_ndarray(pictures[number % 8], format="rgb24")))
@@ -278,10 +281,10 @@ def test_a_killed_process_ends_the_source_after_its_frames(noise, apart):
 def test_a_process_that_dies_between_loops_is_replaced(tmp_path, apart):
     path = write(tmp_path / "a.mp4", 64, 48, 100, options={"g": "10"})
     source = opened(path)
-    want = frames(source)
+    expected = frames(source)
     source._process._child.kill()
     source._process._child.join(10.0)
-    assert frames(source) == want
+    assert frames(source) == expected
     source.close()
 
 
@@ -344,8 +347,8 @@ def test_nvdec_gives_the_same_frames(test_data, apart, name):
 
     source = opened(path, device)
     alone = opened(path, device, process=None)
-    want = list(seen(alone))
+    expected = list(seen(alone))
     for _ in range(2):
-        assert list(seen(source)) == want
+        assert list(seen(source)) == expected
     source.close()
     alone.close()

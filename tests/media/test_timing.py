@@ -187,8 +187,10 @@ def with_times(path, original, ticks):
         stream = output.add_stream_from_template(source.streams.video[0])
         packets = [packet for packet in source.demux(video=0) if packet.size]
         for place, (packet, pts) in enumerate(zip(packets, ticks, strict=True)):
-            packet.stream, packet.time_base = stream, Fraction(1, 1000)
-            packet.pts, packet.dts = pts, min(pts, 40 * place)
+            packet.stream = stream
+            packet.time_base = Fraction(1, 1000)
+            packet.pts = pts
+            packet.dts = min(pts, 40 * place)
             output.mux_one(packet)
     return path
 

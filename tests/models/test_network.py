@@ -77,7 +77,8 @@ def test_a_newer_format_than_onnx_runtime_reads_is_reported(tmp_path):
         ModelError, match=r"has opset 999, and ONNX Runtime [\d.]+ reads up to opset \d+; export it with"
     ):
         inspect(path)
-    model.opset_import[0].version, model.ir_version = 17, 99
+    model.opset_import[0].version = 17
+    model.ir_version = 99
     onnx.save(model, tmp_path / "ir.onnx")
     with pytest.raises(
         ModelError, match=r"has IR version 99, and ONNX Runtime [\d.]+ reads up to \d+; export it with an"
@@ -90,7 +91,8 @@ def test_an_unsupported_operator_is_reported(domain, name, tmp_path):
     onnx = pytest.importorskip("onnx")
     path = network(tmp_path / "net.onnx", {"x": (F32, ["n", 3, 8, 8])})
     model = onnx.load(path)
-    model.graph.node[0].op_type, model.graph.node[0].domain = name.removeprefix("TRT:"), domain
+    model.graph.node[0].op_type = name.removeprefix("TRT:")
+    model.graph.node[0].domain = domain
     if domain:
         model.opset_import.append(onnx.helper.make_opsetid(domain, 1))
     onnx.save(model, path)
@@ -100,7 +102,7 @@ def test_an_unsupported_operator_is_reported(domain, name, tmp_path):
         inspect(path)
 
 
-def test_whole_numbers_are_not_scaled_to_one(tmp_path):
+def test_integer_inputs_are_not_scaled_to_one(tmp_path):
     path = network(tmp_path / "net.onnx", {"x": (U8, ["n", 3, 416, 416])}, {"out_x": ["n", 3, 416]})
     card = card_for(path, tmp_path)
     small = dataclasses.replace(card, input=dataclasses.replace(card.input, scale=1 / 255))
@@ -121,7 +123,7 @@ def test_whole_numbers_are_not_scaled_to_one(tmp_path):
         ((0, 0, 0), (1, 1, 8), "scale 1 leaves few of them"),
     ],
 )
-def test_values_of_an_input_of_whole_numbers_are_from_0_to_255(mean, std, expected, tmp_path):
+def test_pixel_values_of_an_integer_input_fill_0_to_255(mean, std, expected, tmp_path):
     path = network(tmp_path / "net.onnx", {"x": (U8, ["n", 3, 416, 416])}, {"out_x": ["n", 3, 416]})
     card = card_for(path, tmp_path)
     changed = dataclasses.replace(card, input=dataclasses.replace(card.input, mean=mean, std=std))

@@ -299,7 +299,9 @@ def test_gpu_memory_is_freed_with_the_last_reference(arithmetic, stream, test_da
 def test_cuda_graphs_are_captured_while_threads_of_the_run_use_the_gpu(stream, test_data):
     import cupy
 
-    card, over, errors = card_of("yolox-nano", test_data), threading.Event(), []
+    card = card_of("yolox-nano", test_data)
+    over = threading.Event()
+    errors = []
     feeds = pictures(card, test_data, 4)
     expected = Session(card.file, CPU).run(feeds)
     threads = [start("decodes", lambda: use_the_gpu(over, errors)) for _ in range(4)]

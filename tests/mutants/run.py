@@ -89,16 +89,16 @@ def command(tests: tuple[str, ...]) -> list[str]:
 def passes(copy: Path, tests: tuple[str, ...], timeout_s: float) -> bool:
     """Whether these tests pass in the copy; one that takes too long fails."""
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             command(tests), cwd=copy, env=environment(copy), timeout=timeout_s, capture_output=True, text=True
         )
     except subprocess.TimeoutExpired:
         return False
-    if done.returncode not in (0, 1):  # 2: not collected, which a mutant may cause; 4, 5: a wrong path or no test
-        print(done.stdout[-2000:], done.stderr[-2000:], file=sys.stderr)
-        if done.returncode in (4, 5):
+    if completed.returncode not in (0, 1):  # 2: not collected, which a mutant may cause; 4, 5: a wrong path or no test
+        print(completed.stdout[-2000:], completed.stderr[-2000:], file=sys.stderr)
+        if completed.returncode in (4, 5):
             raise SystemExit(f"pytest finds no test by {' '.join(tests)}")
-    return done.returncode == 0
+    return completed.returncode == 0
 
 
 def run_named(copy: Path, only: str, timeout_s: float) -> int:

@@ -150,7 +150,9 @@ def test_a_label_omits_missing_parts():
 )
 def test_a_label_stays_within_the_image(box, x, y):
     marks, _ = lay(objects(box, labels=("person",)), Style())
-    outline, first, last = marks[0], marks[1], marks[-1]
+    outline = marks[0]
+    first = marks[1]
+    last = marks[-1]
     assert place(first)[1] == y
     assert place(first)[0] == place(outline)[0] if x == "left" else place(last)[2] == 640
     assert place(last)[2] <= 640

@@ -108,7 +108,10 @@ SPECS = {
 
 @given(st.tuples(NUMBERS, NUMBERS, NUMBERS, NUMBERS), st.integers(1, 700), st.integers(1, 500), st.floats(0, 1))
 def test_a_rect_is_the_box_in_whole_pixels_within_the_image(box, width, height, pad):
-    x1, y1, x2, y2 = min(box[0], box[2]), min(box[1], box[3]), max(box[0], box[2]), max(box[1], box[3])
+    x1 = min(box[0], box[2])
+    y1 = min(box[1], box[3])
+    x2 = max(box[0], box[2])
+    y2 = max(box[1], box[3])
     ((left, top, right, bottom),) = crop_rects([[x1, y1, x2, y2]], [[width, height]], pad).tolist()
     assert left % 2 == top % 2 == 0
     if right == 0:

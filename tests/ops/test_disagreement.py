@@ -6,7 +6,9 @@ from streamkit.ops.disagreement import disagreements
 from streamkit.testing.kit import detections
 
 LABELS = ("car", "person")
-A, B, C = [0, 0, 40, 40], [100, 0, 140, 40], [200, 0, 240, 40]
+A = [0, 0, 40, 40]
+B = [100, 0, 140, 40]
+C = [200, 0, 240, 40]
 
 
 def moved(box, by):

@@ -30,7 +30,9 @@ NONE = np.zeros(0, np.uint8)
 
 def planes(surface):
     """Luma (h, w), and chroma (h / 2, w / 2, 2), int."""
-    data, height, width = surface.data.astype(int), surface.height, surface.width
+    data = surface.data.astype(int)
+    height = surface.height
+    width = surface.width
     return data[:height], data[height:].reshape(height // 2, width // 2, 2)
 
 

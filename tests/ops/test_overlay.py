@@ -30,7 +30,9 @@ def mark(x1, y1, x2, y2, ycc=RED, border=0, opacity=OPAQUE, ink=0, sprite=-1):
 
 def channels(surface):
     """(height, width, 3) int: each pixel's Y, and the Cb and Cr that it shares."""
-    data, height, width = surface.data.astype(int), surface.height, surface.width
+    data = surface.data.astype(int)
+    height = surface.height
+    width = surface.width
     pairs = data[height:].reshape(height // 2, width // 2, 2).repeat(2, 0).repeat(2, 1)
     return np.dstack([data[:height], pairs])
 

@@ -82,9 +82,9 @@ def test_colors_stay_at_their_positions(size, rotation, mirrored):
     new = planes.rotated_size(width, height, rotation)
     turned_color = planes.rotated_color(color, width, height, rotation, mirrored=mirrored)
     surface = Surface(turned(data, width, height, rotation, mirrored=mirrored), turned_color)
-    got = to_rgb(surface, *new).astype(int)
-    want = upright[:, ::-1] if mirrored else upright
-    assert np.abs(got - np.rot90(want, -rotation // 90)).max() <= 1
+    actual = to_rgb(surface, *new).astype(int)
+    expected = upright[:, ::-1] if mirrored else upright
+    assert np.abs(actual - np.rot90(expected, -rotation // 90)).max() <= 1
 
 
 def test_narrowing_rounds_and_clips():
@@ -173,10 +173,10 @@ def test_device_and_host_rotate_equally(size, rotation, mirrored):
     import cupy
 
     data = nv12(*size)
-    want = turned(data, *size, rotation, mirrored=mirrored)
-    out = cupy.empty(want.shape, cupy.uint8)
+    expected = turned(data, *size, rotation, mirrored=mirrored)
+    out = cupy.empty(expected.shape, cupy.uint8)
     planes.rotate(cupy.asarray(data), *size, rotation, out, mirrored=mirrored)
-    np.testing.assert_array_equal(out.get(), want)
+    np.testing.assert_array_equal(out.get(), expected)
 
 
 @pytest.mark.gpu
@@ -185,7 +185,7 @@ def test_device_and_host_narrow_equally(shape):
     import cupy
 
     data = np.random.default_rng(2).integers(0, 65536, shape, np.uint16)
-    want, out = np.empty(shape, np.uint8), cupy.empty(shape, cupy.uint8)
-    planes.narrow_p016(data, want)
+    expected, out = np.empty(shape, np.uint8), cupy.empty(shape, cupy.uint8)
+    planes.narrow_p016(data, expected)
     planes.narrow_p016(cupy.asarray(data), out)
-    np.testing.assert_array_equal(out.get(), want)
+    np.testing.assert_array_equal(out.get(), expected)

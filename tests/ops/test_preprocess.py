@@ -9,7 +9,9 @@ from streamkit.core.data import Color, Surface
 from streamkit.ops.color import from_rgb
 from streamkit.ops.preprocess import InputSpec, geometry, preprocess, preprocess_reference
 
-LEFT, CENTER, TOP_LEFT = Color(), Color("bt601", True, 0.5, 0.5), Color("bt2020", False, 0.0, 0.0)
+LEFT = Color()
+CENTER = Color("bt601", True, 0.5, 0.5)
+TOP_LEFT = Color("bt2020", False, 0.0, 0.0)
 SIZES = [(1, 1), (2, 1), (1, 2), (5, 3), (3, 50), (33, 64), (64, 48), (101, 77), (200, 33), (320, 180)]
 IMAGENET = {"scale": 1 / 255, "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 SPECS = {

@@ -57,7 +57,9 @@ def test_antialiased_samples_are_means_under_a_triangle(size, new_size, siting) 
     positions = np.clip((np.arange(new_size) + 0.5) * step - 0.5, 0, size - 1)
     count = size
     if siting is not None:
-        step, count, positions = step / 2, (size + 1) // 2, (positions - siting) / 2
+        step = step / 2
+        count = (size + 1) // 2
+        positions = (positions - siting) / 2
     weights = np.array([[max(0.0, 1 - abs(i - at) / max(step, 1)) for i in range(count)] for at in positions])
     weights /= weights.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(triangles(positions, step, count), weights, atol=1e-12)

@@ -3,17 +3,17 @@ import pytest
 
 from streamkit.core.data import Color, Surface
 from streamkit.ops.color import to_rgb
-from streamkit.ops.style import PALETTE, ink, luminance, palette_yuv
+from streamkit.ops.style import PALETTE, luminance, palette_yuv, text_color
 
 COLORS = [Color(matrix, full) for matrix in ("bt601", "bt709", "bt2020") for full in (False, True)]
 
 
 @pytest.mark.parametrize("color", COLORS, ids=str)
 def test_stored_colors_are_read_back_as_the_palette(color):
-    fills, inks = palette_yuv(color)
+    fills, text_colors = palette_yuv(color)
     for rgb, packed in [
         *zip(PALETTE, fills.tolist(), strict=True),
-        *zip(map(ink, PALETTE), inks.tolist(), strict=True),
+        *zip(map(text_color, PALETTE), text_colors.tolist(), strict=True),
     ]:
         y = packed & 255
         cb = packed >> 8 & 255
@@ -28,9 +28,9 @@ def test_full_range_black_and_white():
     assert {i & 255 for i in palette_yuv(Color(full_range=False))[1].tolist()} == {16, 235}
 
 
-def test_ink_is_legible_on_every_color():
+def test_text_is_legible_on_every_color():
     for rgb in PALETTE:
-        dark, light = sorted((luminance(rgb), luminance(ink(rgb))))
+        dark, light = sorted((luminance(rgb), luminance(text_color(rgb))))
         assert (light + 0.05) / (dark + 0.05) >= 4, hex(rgb)
 
 

@@ -86,7 +86,10 @@ def merged(
     return rows.tolist(), taken, left_out
 
 
-A, B, FAR, PART = [0, 0, 10, 20], [1, 0, 11, 20], [50, 0, 60, 20], [0, 12, 10, 20]
+A = [0, 0, 10, 20]
+B = [1, 0, 11, 20]
+FAR = [50, 0, 60, 20]
+PART = [0, 12, 10, 20]
 
 
 def test_the_better_of_two_views_is_kept():

@@ -21,8 +21,8 @@ def walk(*feet, track=7, source="test"):
 
 
 def crossings(line, video):
-    done = run_stage(Tripwire(line=line), video)
-    return [(e.frame, e.track_id, e.data["direction"]) for frame in done for e in frame.events]
+    processed = run_stage(Tripwire(line=line), video)
+    return [(e.frame, e.track_id, e.data["direction"]) for frame in processed for e in frame.events]
 
 
 UP = ((100, 200), (100, 100))  # from below to above: the picture's left is on its left
@@ -79,8 +79,8 @@ def test_the_tracker_follows_moving_boxes():
     for i, frame in enumerate(video):
         boxes = [[10 + 8 * i, 10, 50 + 8 * i, 50], [200 - 8 * i, 10, 240 - 8 * i, 50]]
         frame.detections = detections(boxes if i % 2 else boxes[::-1])
-    done = run_stage(SimpleTrack(), video, batch=3)
-    assert [f.detections.track_id.tolist() for f in done] == [[0, 1], [1, 0], [0, 1], [1, 0]]
+    processed = run_stage(SimpleTrack(), video, batch=3)
+    assert [f.detections.track_id.tolist() for f in processed] == [[0, 1], [1, 0], [0, 1], [1, 0]]
 
 
 @pytest.mark.parametrize(("gap", "expected"), [(2, 0), (3, 0), (4, 1)])
@@ -88,37 +88,37 @@ def test_a_track_is_remembered_for_the_configured_time(gap, expected):
     video = frames(gap + 2)
     for i in (0, gap + 1):
         video[i].detections = detections([[10, 10, 50, 50]])
-    done = run_stage(SimpleTrack(max_age=3), video)
-    assert done[-1].detections.track_id.tolist() == [expected]
+    processed = run_stage(SimpleTrack(max_age=3), video)
+    assert processed[-1].detections.track_id.tolist() == [expected]
 
 
 def test_sources_have_separate_tracks_and_frames_may_be_empty():
     video = [*frames(2, "a"), *frames(1, "b")]
     video[1].detections = detections([[10, 10, 50, 50]])
     video[2].detections = detections([[10, 10, 50, 50], [90, 90, 99, 99]])
-    done = run_stage(SimpleTrack(), video)
-    assert [f.detections.track_id.tolist() for f in done] == [[], [0], [0, 1]]
+    processed = run_stage(SimpleTrack(), video)
+    assert [f.detections.track_id.tolist() for f in processed] == [[], [0], [0, 1]]
 
 
 def test_boxes_with_little_overlap_start_new_tracks():
     video = frames(2)
     video[0].detections = detections([[0, 0, 10, 10]])
     video[1].detections = detections([[6, 0, 16, 10]])  # IoU 4 / 16
-    done = run_stage(SimpleTrack(min_iou=0.3), video)
-    assert done[1].detections.track_id.tolist() == [1]
-    done = run_stage(SimpleTrack(min_iou=0.2), video)
-    assert done[1].detections.track_id.tolist() == [0]
+    processed = run_stage(SimpleTrack(min_iou=0.3), video)
+    assert processed[1].detections.track_id.tolist() == [1]
+    processed = run_stage(SimpleTrack(min_iou=0.2), video)
+    assert processed[1].detections.track_id.tolist() == [0]
 
 
 def test_a_crowd_is_reported_once():
     video = frames(6)
     for frame, n in zip(video, [1, 3, 4, 3, 2, 3], strict=True):
         frame.detections = detections([[0, 0, 9, 9]] * n + [[0, 0, 5, 5]], label=["person"] * n + ["car"])
-    done = run_stage(CountObjects(label="person", more_than=2, margin=1), video)
-    assert [(e.frame, e.kind, e.data["count"]) for f in done for e in f.events] == [(1, "crowded", 3)]
+    processed = run_stage(CountObjects(label="person", more_than=2, margin=1), video)
+    assert [(e.frame, e.kind, e.data["count"]) for f in processed for e in f.events] == [(1, "crowded", 3)]
     video[4].detections = detections()
-    done = run_stage(CountObjects(more_than=3), video)
-    assert [(e.frame, e.kind, e.data["count"]) for f in done for e in f.events] == [
+    processed = run_stage(CountObjects(more_than=3), video)
+    assert [(e.frame, e.kind, e.data["count"]) for f in processed for e in f.events] == [
         (1, "crowded", 4), (4, "cleared", 0), (5, "crowded", 4),
     ]  # fmt: skip
 

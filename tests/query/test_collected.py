@@ -132,9 +132,9 @@ def test_problems_of_a_folder_are_reported(lines):
 
 
 def test_the_command_exports_a_collected_folder(lines, here, tmp_path):
-    done = here("export", "collected", "--format", "yolo", "--out", "out", "--limit", "2", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr.splitlines() == [
+    completed = here("export", "collected", "--format", "yolo", "--out", "out", "--limit", "2", cwd=tmp_path)
+    assert (completed.returncode, completed.stdout) == (0, "")
+    assert completed.stderr.splitlines() == [
         "2 images in out",
         "4 objects that two detectors have found are exported once; --of detect exports those of one",
     ]  # fmt: skip
@@ -142,5 +142,5 @@ def test_the_command_exports_a_collected_folder(lines, here, tmp_path):
         (["--images", "png"], "as the JPEG that it has; leave out --images png"),
         (["SELECT 1"], "leave out the SELECT"),
     ):
-        done = here("export", "collected", *more, "--format", "yolo", "--out", "more", cwd=tmp_path)
-        assert (done.returncode, message in done.stderr) == (2, True), done.stderr
+        completed = here("export", "collected", *more, "--format", "yolo", "--out", "more", cwd=tmp_path)
+        assert (completed.returncode, message in completed.stderr) == (2, True), completed.stderr

@@ -107,7 +107,7 @@ def test_a_foreign_or_damaged_index_is_rebuilt(small):
 
 @pytest.mark.parametrize("changed", ["pipeline", "format", "nothing"])
 def test_an_index_of_another_pipeline_or_format_is_not_used(small, changed):
-    """The parts are the same; what the index has is not what they have."""
+    """The tables are unchanged, but the index holds other rows than they do."""
     path = index_of(DatasetLocation(str(small)))
     with index_module.duckdb().connect(str(path)) as database:
         database.execute("UPDATE files SET source = 'stale'")
@@ -122,29 +122,29 @@ def test_a_killed_query_leaves_the_old_index_and_its_leftovers_are_removed(small
     index_of(DatasetLocation(str(small)))
     make(small, 1, 10, 30, first=5)
 
-    def dies(*_, **__):
+    def interrupt(*_, **__):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(index_module, "_add", dies)
+        patched.setattr(index_module, "_add", interrupt)
         patched.setattr(index_module.shutil, "rmtree", lambda *_, **__: None)
         with pytest.raises(KeyboardInterrupt):
             index_of(DatasetLocation(str(small)))
-    (left,) = small.glob(".index-*.part")
-    with index_module.duckdb().connect(str(small / NAME), read_only=True) as old:
-        assert old.execute("SELECT count(*) FROM files").fetchone() == (5,)
+    (unfinished,) = small.glob(".index-*.part")
+    with index_module.duckdb().connect(str(small / NAME), read_only=True) as database:
+        assert database.execute("SELECT count(*) FROM files").fetchone() == (5,)
     assert len(keys(small)["files"]) == 6
-    assert left.exists(), "another query may be making it"
+    assert unfinished.exists(), "another query may still be writing it"
     make(small, 1, 10, 30, first=6)
-    for path in (left, *left.iterdir()):
+    for path in (unfinished, *unfinished.iterdir()):
         os.utime(path, (time.time() - 4000,) * 2)
     assert len(keys(small)["files"]) == 7
-    assert not left.exists()
+    assert not unfinished.exists()
 
 
 @pytest.fixture
 def limit_file_size():
-    """Sets the maximum size of a file that this process writes, in bytes, until the test ends."""
+    """Return a function that limits the size of the files that this process writes, in bytes, until the test ends."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     yield lambda limit: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
     resource.setrlimit(resource.RLIMIT_FSIZE, before)

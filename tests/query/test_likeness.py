@@ -117,7 +117,7 @@ def test_likeness_can_be_combined_with_conditions_and_statements(dataset_path):
 
 
 def test_the_command_searches_by_likeness(dataset_path, tmp_path, here):
-    done = here(
+    completed = here(
         "query",
         dataset_path,
         "--like",
@@ -128,9 +128,9 @@ def test_the_command_searches_by_likeness(dataset_path, tmp_path, here):
         tmp_path / "found",
         cwd=tmp_path,
     )
-    assert done.returncode == 0, done.stderr
-    assert "likeness" in done.stdout
-    assert "\n1 row" in done.stdout
+    assert completed.returncode == 0, completed.stderr
+    assert "likeness" in completed.stdout
+    assert "\n1 row" in completed.stdout
     assert len(list((tmp_path / "found").iterdir())) == 1
 
 

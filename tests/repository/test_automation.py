@@ -82,10 +82,10 @@ def test_a_release_is_tested_before_it_is_published_without_a_password():
 
 @pytest.mark.parametrize(("tag", "passes"), [(f"v{__version__}", True), (__version__, False), ("v0.0.1", False)])
 def test_a_tag_that_is_not_the_version_is_refused(tag, passes):
-    done = subprocess.run(["just", "check-tag", tag], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (done.returncode == 0) is passes
+    completed = subprocess.run(["just", "check-tag", tag], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (completed.returncode == 0) is passes
     if not passes:
-        assert f"the tag {tag} is not v{__version__}, the version in streamkit/core/version.py\n" in done.stderr
+        assert f"the tag {tag} is not v{__version__}, the version in streamkit/core/version.py\n" in completed.stderr
 
 
 def test_the_nightly_mutants_are_of_packages():

@@ -141,8 +141,8 @@ def test_docker_compose_accepts_both_files(copied):
     if subprocess.run(["docker", "compose", "version"], capture_output=True, check=False).returncode:
         pytest.skip("no docker compose on this machine")
     command = ["docker", "compose", "-f", "compose.yaml", "-f", "compose.gpu.yaml", "config", "--quiet"]
-    done = subprocess.run(command, cwd=copied, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    completed = subprocess.run(command, cwd=copied, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
 
 
 def test_promtool_accepts_the_configuration_of_prometheus(copied):
@@ -150,9 +150,9 @@ def test_promtool_accepts_the_configuration_of_prometheus(copied):
         pytest.skip("no promtool on this machine")
     path = copied / "prometheus" / "prometheus.yaml"
     path.write_text(path.read_text().replace("/run/secrets", str(copied / "secrets")))
-    done = subprocess.run(["promtool", "check", "config", path], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"SUCCESS: \d+ rules found", done.stdout)
+    completed = subprocess.run(["promtool", "check", "config", path], capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
+    assert re.search(r"SUCCESS: \d+ rules found", completed.stdout)
 
 
 def test_dependabot_renews_the_pinned_images(root):

@@ -26,7 +26,8 @@ class Containers:
     """The folders of the containers: a file or command with their paths gets the paths here."""
 
     def __init__(self, folder, root):
-        self.server_port, self.broker_port = free_port(), free_port()
+        self.server_port = free_port()
+        self.broker_port = free_port()
         shutil.copytree(DEPLOY, folder / "deploy", ignore=shutil.ignore_patterns("secrets"))
         subprocess.run(["sh", folder / "deploy" / "make_secrets.sh"], check=True)
         for name in ("data", "tmp", "mosquitto"):
@@ -109,8 +110,10 @@ def test_the_broker_wants_the_password_and_keeps_to_its_topics(containers, broke
         assert path.stat().st_mode & 0o077 == 0
     account = ["-u", "streamkit", "-P", secret]
     for wrong in ([], ["-u", "streamkit", "-P", "wrong"], ["-u", "other", "-P", secret]):
-        done = subprocess.run(subscribed(containers, *wrong, "-t", "a"), capture_output=True, text=True, check=False)
-        assert "not authorised" in done.stderr.lower()
+        completed = subprocess.run(
+            subscribed(containers, *wrong, "-t", "a"), capture_output=True, text=True, check=False
+        )
+        assert "not authorised" in completed.stderr.lower()
     with started(subscribed(containers, *account, "-v", "-C", "1", "-t", "#"), stdout=subprocess.PIPE) as client:
         publish = ["mosquitto_pub", "-p", str(containers.broker_port), *account, "-q", "1", "-r", "-m", "x", "-t"]
         for topic in ("other/gate", "streamkit/gate/crossed"):

@@ -73,7 +73,9 @@ def slug(heading: str) -> str:
 
 @cache
 def anchors(name: str) -> set[str]:
-    text, seen, anchor_names = FENCE.sub("", text_of(name)), Counter(), set()
+    text = FENCE.sub("", text_of(name))
+    seen = Counter()
+    anchor_names = set()
     for heading in HEADING.findall(text):
         anchor = slug(heading)
         anchor_names.add(f"{anchor}-{seen[anchor]}" if seen[anchor] else anchor)

@@ -62,11 +62,11 @@ class Reader:
         return ["bash", "-euo", "pipefail", "-c", ready + text]
 
     def run(self, text: str) -> str:
-        done = subprocess.run(
+        completed = subprocess.run(
             self._shell(text), cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=MAX_S
         )
-        assert done.returncode == 0, f"{text}\n{done.stdout}{done.stderr}"
-        return done.stdout + done.stderr
+        assert completed.returncode == 0, f"{text}\n{completed.stdout}{completed.stderr}"
+        return completed.stdout + completed.stderr
 
     @contextmanager
     def server(self, text: str) -> Iterator[str]:
@@ -112,7 +112,9 @@ def test_the_page_takes_a_new_user_from_nothing_to_a_broker(blocks, broker, tmp_
     line = [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", folder, ROOT]
     subprocess.run(line, check=True, capture_output=True, timeout=120)
     shutil.copy(ROOT / "samples" / "street.mp4", folder / "visit.mp4")
-    reader, output, served = Reader(folder), "", False
+    reader = Reader(folder)
+    output = ""
+    served = False
     for language, text in blocks:
         if language == "yaml" and text.startswith("sources:"):
             (folder / "shop" / "pipeline.yaml").write_text(text)

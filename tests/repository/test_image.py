@@ -135,11 +135,11 @@ def test_the_gpu_image_asks_the_driver_for_cuda_nvdec_and_nvml(stages):
 def test_hadolint_accepts_the_dockerfile(dockerfile):
     if shutil.which("hadolint") is None:
         pytest.skip("no hadolint on this machine")
-    done = subprocess.run(["hadolint", dockerfile], capture_output=True, text=True, check=False)
-    assert done.stdout == ""
+    completed = subprocess.run(["hadolint", dockerfile], capture_output=True, text=True, check=False)
+    assert completed.stdout == ""
     wrong = dockerfile.read_text().replace("USER 1000:1000", "USER root")
-    done = subprocess.run(["hadolint", "-"], input=wrong, capture_output=True, text=True, check=False)
-    assert "DL3002" in done.stdout  # it does look
+    completed = subprocess.run(["hadolint", "-"], input=wrong, capture_output=True, text=True, check=False)
+    assert "DL3002" in completed.stdout  # it does look
 
 
 @pytest.mark.long
@@ -148,8 +148,8 @@ def test_hadolint_accepts_the_dockerfile(dockerfile):
 def test_pip_finds_the_packages_of_an_image(root, image):
     if shutil.which("just") is None:
         pytest.skip("no just on this machine")
-    done = subprocess.run(["just", "image-packages", image], capture_output=True, text=True, cwd=root, check=False)
-    assert done.returncode == 0, done.stderr
-    packages = done.stdout.split("Would install ")[1].lower()
+    completed = subprocess.run(["just", "image-packages", image], capture_output=True, text=True, cwd=root, check=False)
+    assert completed.returncode == 0, completed.stderr
+    packages = completed.stdout.split("Would install ")[1].lower()
     wanted = {"cpu": ["onnxruntime-1"], "gpu": ["onnxruntime-gpu-1", "cupy-cuda13x-14", "pynvvideocodec-2"]}[image]
     assert [name for name in [*wanted, "numba-", "paho-mqtt-", "fastapi-"] if name not in packages] == []

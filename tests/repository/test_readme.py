@@ -75,7 +75,7 @@ def test_the_guides_have_pipelines() -> None:
 
 def test_the_tutorial_s_test_passes(checkout: Path) -> None:
     assert (checkout / "test_doorway.py").is_file()
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_doorway.py"],
         cwd=checkout,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -83,8 +83,8 @@ def test_the_tutorial_s_test_passes(checkout: Path) -> None:
         text=True,
         timeout=60,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 passed" in done.stdout
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert "1 passed" in completed.stdout
 
 
 def frames_with_objects(source: str = "test") -> list[Frame]:

@@ -66,13 +66,13 @@ def test_the_token_is_a_credential_of_the_service(unit):
 
 @pytest.mark.parametrize("drop_ins", [(), *((name,) for name in DROP_INS), DROP_INS], ids=str)
 def test_systemd_accepts_the_service(analyze, drop_ins):
-    done = analyze("verify", "--man=no", drop_ins=drop_ins)
-    assert "streamkit.service" not in done.stderr, done.stderr
+    completed = analyze("verify", "--man=no", drop_ins=drop_ins)
+    assert "streamkit.service" not in completed.stderr, completed.stderr
 
 
 def test_systemd_does_look_at_the_service(analyze):
-    done = analyze("verify", "--man=no", change=("Restart=always", "Restart=perhaps"))
-    assert "perhaps" in done.stderr
+    completed = analyze("verify", "--man=no", change=("Restart=always", "Restart=perhaps"))
+    assert "perhaps" in completed.stderr
 
 
 @pytest.mark.parametrize("drop_ins", [(), *((name,) for name in DROP_INS), DROP_INS], ids=str)

@@ -60,9 +60,9 @@ def test_the_commands_of_the_tutorial_run(best, here):
     assert [step[0] for step in steps] == ["models", "check", "count.yaml", "models"]
     outputs = []
     for step in steps:
-        done = here(*step, cwd=best)
-        assert done.returncode == 0, done.stderr
-        outputs.append(done.stdout + done.stderr)
+        completed = here(*step, cwd=best)
+        assert completed.returncode == 0, completed.stderr
+        outputs.append(completed.stdout + completed.stderr)
     assert re.search(r"^passed\ndrawn     out.png: frame \d+ of (4|16), .*person", outputs[0], re.MULTILINE)
     assert "hint" not in outputs[0]
     records = [json.loads(line) for line in (best / "out" / "street.jsonl").read_text().splitlines()]

@@ -28,8 +28,8 @@ pytest.importorskip("hatchling")
 
 def listed(*words: str) -> list[str]:
     """The existing files that `git ls-files` lists."""
-    done = subprocess.run(["git", "ls-files", "-z", *words], cwd=ROOT, capture_output=True, text=True, check=True)
-    return [name for name in done.stdout.split("\0") if (ROOT / name).is_file()]
+    completed = subprocess.run(["git", "ls-files", "-z", *words], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [name for name in completed.stdout.split("\0") if (ROOT / name).is_file()]
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,8 @@ class Installed:
     """An environment with the wheel, and an empty folder to work in."""
 
     def __init__(self, folder: Path, wheel: Path, download: bool) -> None:
-        self.work, self.environment = folder / "work", folder / "environment"
+        self.work = folder / "work"
+        self.environment = folder / "environment"
         self.work.mkdir()
         venv.create(self.environment, with_pip=download, symlinks=True)
         pip = [sys.executable, "-m", "pip", "--python", self.environment / "bin" / "python", "install", "--quiet"]
@@ -111,14 +112,14 @@ def test_the_license_is_in_the_metadata(wheel: Path) -> None:
 def test_the_demo_runs_in_half_a_minute(installed: Installed) -> None:
     assert installed("--version").stdout == f"streamkit, version {__version__}\n"
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = installed("demo")
+    completed = installed("demo")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     # CPU time, which other tests do not change: one core is enough to stay below 30 s
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 30
     folder = installed.work / "streamkit-demo"
     for name in ("pipeline.yaml", "out/street.mp4", "out/street.jsonl"):
-        assert f"streamkit-demo/{name}" in done.stdout
+        assert f"streamkit-demo/{name}" in completed.stdout
         assert (folder / name).is_file()
     assert sorted(path.name for path in installed.work.iterdir()) == ["streamkit-demo"]
     frame_records = records(folder / "out" / "street.jsonl")
@@ -134,16 +135,16 @@ def test_a_template_runs(installed: Installed) -> None:
     checked = installed("check", "shop/pipeline.yaml")
     assert (checked.returncode, checked.stderr) == (0, "")
     assert "shop/pipeline.yaml: ok, 1 source, 6 stages" in checked.stdout
-    done = installed("run", "shop/pipeline.yaml", "--limit", "30", "--report", "report.json")
-    assert done.returncode == 0, done.stderr
+    completed = installed("run", "shop/pipeline.yaml", "--limit", "30", "--report", "report.json")
+    assert completed.returncode == 0, completed.stderr
     report = json.loads((installed.work / "report.json").read_text())
     assert sorted(report["outputs"]) == ["out/street.jsonl", "out/street.mp4"]
     assert len(records(installed.work / "out" / "street.jsonl")) == 30
 
 
 def test_doctor_finds_the_shipped_files(installed: Installed) -> None:
-    done = installed("doctor")
-    assert "demo: the network runs on the CPU" in done.stdout
-    assert "demo: the video decodes on the CPU" in done.stdout
-    assert "-e '" not in done.stdout  # commands that are for a checkout
-    assert "git checkout" not in done.stdout
+    completed = installed("doctor")
+    assert "demo: the network runs on the CPU" in completed.stdout
+    assert "demo: the video decodes on the CPU" in completed.stdout
+    assert "-e '" not in completed.stdout  # commands that are for a checkout
+    assert "git checkout" not in completed.stdout

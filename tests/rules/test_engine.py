@@ -68,7 +68,11 @@ class World:
     """The facts of one source, found one frame after the other."""
 
     def __init__(self, source):
-        self.source, self.first, self.seen, self.zone, self.now = source, {}, {}, {}, 0.0
+        self.source = source
+        self.first = {}
+        self.seen = {}
+        self.zone = {}
+        self.now = 0.0
 
     def look(self, now, objects):
         """Facts of the frame, of each object by track; and the tracks that are lost."""
@@ -111,7 +115,10 @@ class World:
 
 def plainly(rule_specs, per_object, frames):
     """(time, source, rule, kind, track) of everything that is told."""
-    worlds, times, events, states = {}, defaultdict(float), [], {}
+    worlds = {}
+    times = defaultdict(float)
+    events = []
+    states = {}
     for source, step, objects in frames:
         now = times[source] = times[source] + step
         frame, each, lost = worlds.setdefault(source, World(source)).look(now, objects)

@@ -38,8 +38,8 @@ def film(*texts):
 
 
 def events_of(when, folder, film_frames):
-    done = run_stage(RuleStage(when=when, above=scope(folder)), film_frames)
-    return [[event.kind for event in frame.events] for frame in done]
+    processed = run_stage(RuleStage(when=when, above=scope(folder)), film_frames)
+    return [[event.kind for event in frame.events] for frame in processed]
 
 
 def test_case_spaces_and_hyphens_are_ignored(list_path):

@@ -40,7 +40,7 @@ def test_sources_share_an_overloaded_network_evenly(tmp_path):
         f"{{sources: {{{sources}}}, batch: {{size: 4, max_latency: {LATENCY_S * 1000:g}ms}}, "
         f"stages: {{slow: {{}}, jsonl: {{path: '{tmp_path}/{{source}}.jsonl'}}}}}}"
     )
-    run = PipelineRun(build(read_text(text, registry=registry)), Device("cpu"), RunConfig(own_cores=1))
+    run = PipelineRun(build(read_text(text, registry=registry)), Device("cpu"), RunConfig(reserved_cores=1))
     assert run.run() == 0
     served = {id_: state.out for id_, state in run.states.items()}
     mean = sum(served.values()) / SOURCES

@@ -79,7 +79,7 @@ def test_a_stage_that_cannot_be_opened_ends_the_run_before_its_first_frame(run, 
     closed = [e[1:] for e in LOG if isinstance(e, tuple) and e[0] == "closed"]
     assert len(opened) == 2
     assert sorted(opened) == sorted(closed)  # each on its own thread
-    assert [e for e in LOG if isinstance(e, tuple) and e[0] == "open"] == []  # no source was begun
+    assert [e for e in LOG if isinstance(e, tuple) and e[0] == "open"] == []  # no source was started
 
 
 @pytest.mark.parametrize("where", ["open", "write", "end"])
@@ -192,7 +192,9 @@ def test_networks_are_tuned_after_the_first_frames():
 def test_host_stages_open_during_tuning_and_sinks_after_it(failed, monkeypatch):
     run = pipeline({"a": f"{{stage: test_pattern, uri: {test_uri(frames=2)}}}"}, "find: {}", "tell: {}", "keep: {}")
     run.device = Device("cuda")
-    opened, tuned, open_ = [], threading.Event(), threading.Event()
+    opened = []
+    tuned = threading.Event()
+    open_ = threading.Event()
     open_.set()
 
     def begin(lane):

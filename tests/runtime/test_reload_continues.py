@@ -1,4 +1,4 @@
-"""What goes on through an edit of the YAML: a run whose zones move; counts and track ids over a rebuild."""
+"""A run continues through an edit of the YAML when zones move; counts and track ids continue over a rebuild."""
 
 import os
 import signal
@@ -81,15 +81,18 @@ STAGES = f"""
 """
 
 
-class Followed:
-    """A pipeline that follows its file, on a thread, and the events that it has written."""
+class ReloadingPipeline:
+    """A pipeline on a thread that reloads its edited file, and the events that it has written."""
 
     def __init__(
         self, folder: Path, sources: str = f"  a: {CAMERA}\n", head: str = "cpu", stages: str = STAGES
     ) -> None:  # fmt: skip
-        self.folder, self.path, self.events_path = folder, folder / "p.yaml", folder / "events.csv"
+        self.folder = folder
+        self.path = folder / "p.yaml"
+        self.events_path = folder / "events.csv"
         (folder / "plugin.py").write_text(PLUGIN)
-        self.head, self.sources = head, sources
+        self.head = head
+        self.sources = sources
         self.edit(stages)
         self.logged = collect()
         self.run: Any = watching(self.path, lambda: build(read(self.path, may_be_empty=True)), None)
@@ -103,24 +106,24 @@ class Followed:
         self.path.write_text(self.text(stages, sources))
 
     def rebuild(self, stages: str, sources: str | None = None) -> None:
-        """Edit the file, and wait for the rebuilt pipeline."""
+        """Edit the file and wait for the rebuilt pipeline."""
         before = self.run._running
         self.edit(stages, sources)
         until(lambda: self.run._running is not before and self.run.ready)
 
     def events(self, stage: str, *, last_run: bool = False) -> list[list[str]]:
-        """Source, kind, track, in and out of each event of a stage."""
+        """Return source, kind, track, in and out of each event of a stage."""
         rows = [line.split(",") for line in self.events_path.read_text().splitlines() if line.count(",") == 6]
         runs = {rows[-1][0]} if last_run else {row[0] for row in rows}
         return [[row[1], *row[3:]] for row in rows if row[2] == stage and row[0] in runs]
 
-    def more(self, stage: str, count: int = 4) -> None:
-        """Wait for more events of a stage."""
-        so_far = len(self.events(stage))
-        until(lambda: len(self.events(stage)) >= so_far + count)
+    def wait_for_events(self, stage: str, count: int = 4) -> None:
+        """Wait for `count` further events of a stage."""
+        events_before = len(self.events(stage))
+        until(lambda: len(self.events(stage)) >= events_before + count)
 
     @contextmanager
-    def running(self) -> Iterator["Followed"]:
+    def running(self) -> Iterator["ReloadingPipeline"]:
         thread = threading.Thread(target=self.run.run, daemon=True)
         thread.start()
         try:
@@ -132,117 +135,118 @@ class Followed:
             assert not thread.is_alive()
 
 
-def totals(rows: list[list[str]]) -> list[int]:
-    """Crossings so far, as each event `crossed` says."""
+def crossing_totals(rows: list[list[str]]) -> list[int]:
+    """Return the total of crossings that each event `crossed` reports."""
     return [int(entered) + int(left) for *_, entered, left in rows]
 
 
 def test_rules_below_use_a_moved_zone_without_a_rebuild(tmp_path):
-    followed = Followed(tmp_path)
-    with followed.running():
-        followed.more("door")
-        first = followed.run._running
-        assert followed.events("crowd") == []
-        followed.edit(STAGES.replace(AWAY, RIGHT))
-        followed.more("crowd")
-        assert {row[1] for row in followed.events("crowd")} == {"raised", "cleared"}
-        followed.edit(STAGES.replace(AWAY, "[[310, 0], [320, 0], [320, 20], [310, 20]]"))
-        until(lambda: len(followed.logged) == 2)
-        followed.more("door", 2)
-        raised = followed.events("crowd")
-        followed.more("door")
-        assert followed.events("crowd") == raised
-        assert followed.run._running is first
-        assert followed.logged == [f"{followed.path}: options of zone changed: polygon"] * 2
-    crossed = totals(followed.events("door"))
+    pipeline = ReloadingPipeline(tmp_path)
+    with pipeline.running():
+        pipeline.wait_for_events("door")
+        first = pipeline.run._running
+        assert pipeline.events("crowd") == []
+        pipeline.edit(STAGES.replace(AWAY, RIGHT))
+        pipeline.wait_for_events("crowd")
+        assert {row[1] for row in pipeline.events("crowd")} == {"raised", "cleared"}
+        pipeline.edit(STAGES.replace(AWAY, "[[310, 0], [320, 0], [320, 20], [310, 20]]"))
+        until(lambda: len(pipeline.logged) == 2)
+        pipeline.wait_for_events("door", 2)
+        raised = pipeline.events("crowd")
+        pipeline.wait_for_events("door")
+        assert pipeline.events("crowd") == raised
+        assert pipeline.run._running is first
+        assert pipeline.logged == [f"{pipeline.path}: options of zone changed: polygon"] * 2
+    crossed = crossing_totals(pipeline.events("door"))
     assert crossed == list(range(1, len(crossed) + 1))
 
 
 def test_rules_below_use_a_zone_moved_through_the_api(tmp_path):
-    followed = Followed(tmp_path)
-    with followed.running():
-        followed.run.set("zone", {"polygon": {"till": [[160, 0], [240, 0], [240, 240], [160, 240]]}})
-        followed.more("crowd", 2)
+    pipeline = ReloadingPipeline(tmp_path)
+    with pipeline.running():
+        pipeline.run.set("zone", {"polygon": {"till": [[160, 0], [240, 0], [240, 240], [160, 240]]}})
+        pipeline.wait_for_events("crowd", 2)
         with pytest.raises(ConfigError, match=r"the rule crowd cannot follow: .*till"):
-            followed.run.set("zone", {"polygon": {"desk": [[0, 0], [90, 0], [90, 90]]}})
-        followed.more("crowd", 2)
+            pipeline.run.set("zone", {"polygon": {"desk": [[0, 0], [90, 0], [90, 90]]}})
+        pipeline.wait_for_events("crowd", 2)
 
 
 def test_an_area_used_by_a_rule_cannot_be_removed_alone(tmp_path):
-    followed = Followed(tmp_path)
-    followed.edit(STAGES.replace("till: [[", "desk: [["))
-    with followed.running():
-        until(lambda: followed.run.rejected or len(followed.logged) > 1)
-        assert "till" in followed.run.rejected
+    pipeline = ReloadingPipeline(tmp_path)
+    pipeline.edit(STAGES.replace("till: [[", "desk: [["))
+    with pipeline.running():
+        until(lambda: pipeline.run.rejected or len(pipeline.logged) > 1)
+        assert "till" in pipeline.run.rejected
 
 
 def test_rules_use_a_stored_zone_after_a_restart(tmp_path):
-    followed = Followed(tmp_path, head=f"cpu\nstate: {tmp_path}/state.db")
-    with followed.running():
-        followed.run.set("zone", {"polygon": {"till": [[160, 0], [240, 0], [240, 240], [160, 240]]}})
-        followed.more("crowd", 2)
-    again = Followed(tmp_path, head=f"cpu\nstate: {tmp_path}/state.db")
-    with again.running():
-        again.more("crowd", 2)
+    pipeline = ReloadingPipeline(tmp_path, head=f"cpu\nstate: {tmp_path}/state.db")
+    with pipeline.running():
+        pipeline.run.set("zone", {"polygon": {"till": [[160, 0], [240, 0], [240, 240], [160, 240]]}})
+        pipeline.wait_for_events("crowd", 2)
+    restarted = ReloadingPipeline(tmp_path, head=f"cpu\nstate: {tmp_path}/state.db")
+    with restarted.running():
+        restarted.wait_for_events("crowd", 2)
 
 
-def check_that_counts_and_track_ids_go_on(followed: Followed, ids: str) -> None:
+def assert_counts_and_track_ids_continue(pipeline: ReloadingPipeline, ids: str) -> None:
     for id_ in ids:
-        crossed = [row for row in followed.events("door") if row[0] == id_]
-        assert totals(crossed) == list(range(1, len(crossed) + 1))
+        crossed = [row for row in pipeline.events("door") if row[0] == id_]
+        assert crossing_totals(crossed) == list(range(1, len(crossed) + 1))
         tracks = [int(row[2]) for row in crossed]
         assert tracks == sorted(tracks)
         assert len(set(tracks)) == len(tracks)
 
 
 def test_counts_and_track_ids_continue_over_a_rebuild(tmp_path):
-    followed = Followed(tmp_path, sources=f"  a: {CAMERA}\n  b: {CAMERA}\n")
-    with followed.running():
-        followed.more("door", 6)
-        followed.rebuild(f"{STAGES}  more: {{stage: rule, when: 'count(person) > 6'}}\n")
-        seen = len(followed.events("door"))
-        assert sum(n for name, n in followed.run.counts().items() if name.startswith("door ")) >= seen
-        assert followed.run.events["crossed"] >= seen
-        followed.more("door", 6)
-        followed.rebuild(STAGES)
-        followed.more("door", 6)
-        assert followed.run.meters()["door"]["frames"] > followed.run._running.meters()["door"]["frames"]
-    assert followed.run.report(130)["restarts"] == 2
-    assert followed.run.events["crossed"] == followed.run.report(130)["events"]["crossed"]
-    check_that_counts_and_track_ids_go_on(followed, "ab")
+    pipeline = ReloadingPipeline(tmp_path, sources=f"  a: {CAMERA}\n  b: {CAMERA}\n")
+    with pipeline.running():
+        pipeline.wait_for_events("door", 6)
+        pipeline.rebuild(f"{STAGES}  more: {{stage: rule, when: 'count(person) > 6'}}\n")
+        events_before = len(pipeline.events("door"))
+        assert sum(n for name, n in pipeline.run.counts().items() if name.startswith("door ")) >= events_before
+        assert pipeline.run.events["crossed"] >= events_before
+        pipeline.wait_for_events("door", 6)
+        pipeline.rebuild(STAGES)
+        pipeline.wait_for_events("door", 6)
+        assert pipeline.run.meters()["door"]["frames"] > pipeline.run._running.meters()["door"]["frames"]
+    assert pipeline.run.report(130)["restarts"] == 2
+    assert pipeline.run.events["crossed"] == pipeline.run.report(130)["events"]["crossed"]
+    assert_counts_and_track_ids_continue(pipeline, "ab")
 
 
 @pytest.mark.slow
 def test_processes_use_a_moved_zone_and_hand_over_their_counts(tmp_path):
-    followed = Followed(tmp_path, sources=f"  a: {CAMERA}\n  b: {CAMERA}\n", head="{use: cpu, processes: 2}")
-    with followed.running():
-        first = followed.run._running
+    pipeline = ReloadingPipeline(tmp_path, sources=f"  a: {CAMERA}\n  b: {CAMERA}\n", head="{use: cpu, processes: 2}")
+    with pipeline.running():
+        first = pipeline.run._running
         assert isinstance(first, WorkerFleet)
-        followed.more("door", 4)
-        assert followed.events("crowd") == []
-        followed.edit(STAGES.replace(AWAY, RIGHT))
-        until(lambda: {row[0] for row in followed.events("crowd")} == {"a", "b"})
-        assert followed.run._running is first
-        os.kill(first.sources.owner("a").child.pid, signal.SIGKILL)  # the next one has the zone where it is now
-        until(lambda: first.restarted and followed.run.states["a"].state == "running")
-        so_far = len([row for row in followed.events("crowd") if row[0] == "a"])
-        until(lambda: len([row for row in followed.events("crowd") if row[0] == "a"]) > so_far + 2)
-        followed.rebuild(f"{STAGES}  more: {{stage: rule, when: 'count(person) > 6'}}\n")
-        followed.more("door", 6)
-    check_that_counts_and_track_ids_go_on(followed, "b")  # the killed process has lost those of the other one
+        pipeline.wait_for_events("door", 4)
+        assert pipeline.events("crowd") == []
+        pipeline.edit(STAGES.replace(AWAY, RIGHT))
+        until(lambda: {row[0] for row in pipeline.events("crowd")} == {"a", "b"})
+        assert pipeline.run._running is first
+        os.kill(first.sources.owner("a").child.pid, signal.SIGKILL)  # its successor uses the moved zone
+        until(lambda: first.restarted and pipeline.run.states["a"].state == "running")
+        events_before = len([row for row in pipeline.events("crowd") if row[0] == "a"])
+        until(lambda: len([row for row in pipeline.events("crowd") if row[0] == "a"]) > events_before + 2)
+        pipeline.rebuild(f"{STAGES}  more: {{stage: rule, when: 'count(person) > 6'}}\n")
+        pipeline.wait_for_events("door", 6)
+    assert_counts_and_track_ids_continue(pipeline, "b")  # the killed process loses the counts of source a
 
 
 def test_moved_lines_and_edited_sources_start_at_zero_after_a_rebuild(tmp_path):
     lines = STAGES.replace(LINE, f"{{one: {LINE}, two: [[160, 0], [160, 240]]}}")
-    followed = Followed(tmp_path, f"  a: {CAMERA}\n  b: {CAMERA}\n", stages=lines)
-    with followed.running():
-        followed.more("door", 8)
+    pipeline = ReloadingPipeline(tmp_path, f"  a: {CAMERA}\n  b: {CAMERA}\n", stages=lines)
+    with pipeline.running():
+        pipeline.wait_for_events("door", 8)
         edited = lines.replace("[[160, 0], [160, 240]]", "[[161, 0], [161, 240]]")
         slower = CAMERA.replace("fps=200", "fps=190")
-        followed.rebuild(f"{edited}  more: {{stage: rule, when: person}}\n", f"  a: {CAMERA}\n  b: {slower}\n")
-        followed.more("door", 8)
-        rows = followed.events("door", last_run=True)
-    first = {id_: totals([row for row in rows if row[0] == id_])[:2] for id_ in "ab"}  # at the lines `one` and `two`
+        pipeline.rebuild(f"{edited}  more: {{stage: rule, when: person}}\n", f"  a: {CAMERA}\n  b: {slower}\n")
+        pipeline.wait_for_events("door", 8)
+        rows = pipeline.events("door", last_run=True)
+    # of the lines `one` and `two`
+    first = {id_: crossing_totals([row for row in rows if row[0] == id_])[:2] for id_ in "ab"}
     assert first["b"] == [1, 1]
     assert first["a"][0] > 1
     assert first["a"][1] == 1
@@ -251,52 +255,52 @@ def test_moved_lines_and_edited_sources_start_at_zero_after_a_rebuild(tmp_path):
 
 
 def test_a_removed_source_starts_at_zero_when_an_edit_adds_it_again(tmp_path):
-    followed = Followed(tmp_path, sources=f"  a: {CAMERA}\n  b: {CAMERA}\n")
-    with followed.running():
-        followed.more("door", 4)
-        followed.edit(STAGES, f"  a: {CAMERA}\n")
-        until(lambda: "b" not in followed.run.states)
-        followed.rebuild(f"{STAGES}  more: {{stage: rule, when: person}}\n", f"  a: {CAMERA}\n  b: {CAMERA}\n")
-        followed.more("door", 4)
-        rows = followed.events("door", last_run=True)
-    assert totals([row for row in rows if row[0] == "b"])[0] == 1
-    assert totals([row for row in rows if row[0] == "a"])[0] > 1
+    pipeline = ReloadingPipeline(tmp_path, sources=f"  a: {CAMERA}\n  b: {CAMERA}\n")
+    with pipeline.running():
+        pipeline.wait_for_events("door", 4)
+        pipeline.edit(STAGES, f"  a: {CAMERA}\n")
+        until(lambda: "b" not in pipeline.run.states)
+        pipeline.rebuild(f"{STAGES}  more: {{stage: rule, when: person}}\n", f"  a: {CAMERA}\n  b: {CAMERA}\n")
+        pipeline.wait_for_events("door", 4)
+        rows = pipeline.events("door", last_run=True)
+    assert crossing_totals([row for row in rows if row[0] == "b"])[0] == 1
+    assert crossing_totals([row for row in rows if row[0] == "a"])[0] > 1
 
 
 def test_a_source_readded_after_a_rebuild_starts_at_zero(tmp_path):
-    followed = Followed(tmp_path)
-    with followed.running():
-        followed.more("door", 4)
-        followed.rebuild(f"{STAGES}  more: {{stage: rule, when: person}}\n")
-        followed.more("door", 2)
-        followed.run.remove("a")
-        added = source(followed.run, "a", uri="test://?width=320&height=240&fps=200&frames=0", pace="realtime")
-        followed.run.add(added)
-        followed.more("door", 3)
-    assert min(totals(followed.events("door", last_run=True))) == 1
+    pipeline = ReloadingPipeline(tmp_path)
+    with pipeline.running():
+        pipeline.wait_for_events("door", 4)
+        pipeline.rebuild(f"{STAGES}  more: {{stage: rule, when: person}}\n")
+        pipeline.wait_for_events("door", 2)
+        pipeline.run.remove("a")
+        added = source(pipeline.run, "a", uri="test://?width=320&height=240&fps=200&frames=0", pace="realtime")
+        pipeline.run.add(added)
+        pipeline.wait_for_events("door", 3)
+    assert min(crossing_totals(pipeline.events("door", last_run=True))) == 1
 
 
 def test_identities_survive_a_rebuild(tmp_path):
     stages = "\n  people: {}\n  identify: {confirm: 50ms}\n  other: {stage: rule, when: person, track_ttl: 1s}\n"
-    followed = Followed(tmp_path, stages=stages)
-    with followed.running():
-        until(lambda: len(followed.events("identify")) == 2)
-        followed.rebuild(stages.replace("track_ttl: 1s", "track_ttl: 2s"))
-        until(lambda: len(followed.events("other")) == 2 + 2)  # raised for each person, once in each run
-        until(lambda: followed.run._running.frames > 400)  # an identity is seen after a second
-        assert followed.events("identify", last_run=True) == []  # nobody comes
-    assert [row[3] for row in followed.events("identify")] == ["1", "2"]
+    pipeline = ReloadingPipeline(tmp_path, stages=stages)
+    with pipeline.running():
+        until(lambda: len(pipeline.events("identify")) == 2)
+        pipeline.rebuild(stages.replace("track_ttl: 1s", "track_ttl: 2s"))
+        until(lambda: len(pipeline.events("other")) == 2 + 2)  # raised for each person, once in each run
+        until(lambda: pipeline.run._running.frames > 400)  # an identity is events_before after a second
+        assert pipeline.events("identify", last_run=True) == []  # nobody comes
+    assert [row[3] for row in pipeline.events("identify")] == ["1", "2"]
 
 
 def test_no_state_is_left_after_the_run(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     monkeypatch.setattr("tempfile.tempdir", None)
     (tmp_path / "tmp").mkdir()
-    followed = Followed(tmp_path)
-    with followed.running():
-        followed.more("door", 2)
+    pipeline = ReloadingPipeline(tmp_path)
+    with pipeline.running():
+        pipeline.wait_for_events("door", 2)
         assert list((tmp_path / "tmp").iterdir()) == []
-        followed.rebuild(f"{STAGES}  more: {{stage: rule, when: person}}\n")
+        pipeline.rebuild(f"{STAGES}  more: {{stage: rule, when: person}}\n")
         (folder,) = (tmp_path / "tmp").iterdir()
         assert folder.stat().st_mode & 0o777 == 0o700
     assert list((tmp_path / "tmp").iterdir()) == []

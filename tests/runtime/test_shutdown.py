@@ -43,7 +43,9 @@ def test_hanging_threads_are_abandoned_except_those_that_close_files(monkeypatch
 )
 def test_frames_drain_for_four_seconds_and_hanging_calls_are_abandoned_after_five(since_s, drops, left, monkeypatch):
     monkeypatch.setattr(shutdown, "_POLL_S", 0.01)
-    over, looks, dropped = threading.Event(), [], []
+    over = threading.Event()
+    looks = []
+    dropped = []
     hung = threading.Thread(target=over.wait, daemon=True)
     hung.start()
 

@@ -270,10 +270,10 @@ made.write(made.checked("new"), digest(path.read_text()))
 def test_a_kill_while_saving_leaves_a_complete_file(tmp_path, root):
     path = tmp_path / "p.yaml"
     path.write_text("old")
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", KILLED, str(path)], cwd=root, env={**os.environ, "PYTHONPATH": str(root)}
     )
-    assert done.returncode == -signal.SIGKILL
+    assert completed.returncode == -signal.SIGKILL
     assert path.read_text() == "old"
     from streamkit.serve.pipeline_file import PipelineFile
 

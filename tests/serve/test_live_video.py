@@ -253,11 +253,11 @@ def test_too_many_viewers_are_refused(root, tmp_path):
         instance.running("loop")
         with videos(instance, "loop") as first, socket(instance, "records"):
             first.watch("loop", lambda watch: watch.fragments)
-            status, why = refusal(instance, "records")
-            assert (status, why.partition(";")[0]) == (429, "the maximum of 2 live streams is reached")
+            status, reason = refusal(instance, "records")
+            assert (status, reason.partition(";")[0]) == (429, "the maximum of 2 live streams is reached")
             assert instance.client.get("/api/v1/sources/loop/live.mjpg").status_code == 429
             with videos(instance, "other") as second:
-                assert second.watch("other", lambda watch: watch.errors).errors == [why]
+                assert second.watch("other", lambda watch: watch.errors).errors == [reason]
                 second.choose()
                 first.choose()
                 instance.until(lambda: instance.engine.gallery.live.viewers == 1)
@@ -336,10 +336,10 @@ class Slow:
 
     def __init__(self):
         self.reads = anyio.Event()
-        self.got = []
+        self.received = []
 
     async def send_bytes(self, data):
-        self.got.append(data[4 + int.from_bytes(data[:4], "big") :])
+        self.received.append(data[4 + int.from_bytes(data[:4], "big") :])
         await self.reads.wait()
 
     async def send_text(self, data):
@@ -360,7 +360,7 @@ def test_a_slow_client_drops_frames_up_to_a_keyframe_and_delays_no_other(server)
             await anyio.sleep(0.05)
             generation = live.viewed("gone")
             live.put("gone", [LiveStart(generation, "avc1.42c01e", 64, 48, b"init")])
-            while not slow.got:  # from then on, nothing is read
+            while not slow.received:  # from then on, nothing is read
                 await anyio.sleep(0.01)
             for number in range(10 * MAX_WAITING):
                 live.put("gone", [LiveFragment(b"%d," % number, number % 50 == 0)])
@@ -368,13 +368,13 @@ def test_a_slow_client_drops_frames_up_to_a_keyframe_and_delays_no_other(server)
             slow.reads.set()
             await anyio.sleep(0.2)
             group.cancel_scope.cancel()
-        return slow.got
+        return slow.received
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "check_video", lambda id_: None)
-        got = anyio.run(work)
-    assert got[0] == b"init"
-    numbers = [int(number) for number in b"".join(got[1:]).split(b",") if number]
+        pieces = anyio.run(work)
+    assert pieces[0] == b"init"
+    numbers = [int(number) for number in b"".join(pieces[1:]).split(b",") if number]
     assert numbers[0] % 50 == 0
     assert len(numbers) <= MAX_WAITING
     assert numbers[-1] == 10 * MAX_WAITING - 1

@@ -44,7 +44,8 @@ class Run:
         self.look()
 
     def source(self, id_, state, since_s=0.0, **values):
-        source_state = self.states[id_] = SourceState(begun=True, state=state, since_s=time.time() - since_s, **values)
+        source_state = SourceState(started=True, state=state, since_s=time.time() - since_s, **values)
+        self.states[id_] = source_state
         return source_state
 
     def look(self, after_s=1.0):

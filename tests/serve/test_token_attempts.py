@@ -97,4 +97,4 @@ def test_memory_is_bounded_and_later_addresses_share_a_counter(monkeypatch, cloc
     clock.now_s += 60
     assert guesses.judge("10.1.0.99", "new", lambda: True)
     assert not guesses.judge("10.1.0.99", "wrong", lambda: False)
-    assert set(guesses._addresses) == {"10.1.0.99"}  # who has waited long enough is forgotten
+    assert set(guesses._addresses) == {"10.1.0.99"}  # addresses that have waited long enough are dropped

@@ -88,7 +88,9 @@ def churn(folder: Path, *, times: int = 2000, device: str = "cpu") -> Promises:
 def overload(folder: Path, *, seconds: float = 600.0) -> Promises:
     """Four cameras of 25 frames a second before a stage that does a tenth of that."""
     promises = Promises(f"a detector ten times too slow, {seconds:g} s")
-    latency_s, rate, cameras = 1.0, 25, 4
+    latency_s = 1.0
+    rate = 25
+    cameras = 4
     uri = "test://?width=320&height=240&fps=25&frames=0"
     rig = Rig(
         {

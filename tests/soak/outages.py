@@ -89,7 +89,9 @@ class _Site:
     """A server of two cameras behind a proxy, to which things happen."""
 
     def __init__(self, name: str, server: Cameras, clips: tuple[Path, Path]) -> None:
-        self.server, self._clips, self._swapped = server, clips, False
+        self.server = server
+        self._clips = clips
+        self._swapped = False
         self.proxy = Proxy(server.port)
         self.ids = {f"{name}{n}": server.url(n, port=self.proxy.port) for n in "ab"}
 

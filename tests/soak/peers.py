@@ -46,7 +46,8 @@ class Garbler:
     """
 
     def __init__(self, target: int, after: int = 4000) -> None:
-        self._target, self._after = target, after
+        self._target = target
+        self._after = after
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
         self.garbled = 0

@@ -31,7 +31,9 @@ class Camera:
     """One source on a thread; knows when its last frame came."""
 
     def __init__(self, uri: str, name: str) -> None:
-        self.frames, self.last_s, self.rising = 0, 0.0, True
+        self.frames = 0
+        self.last_s = 0.0
+        self.rising = True
         self.server_back_s = self.back_s = 0.0  # when the server was back, and the first frame that came after it
         self.tries: list[str] = []
         self.source = reconnecting(VideoSource(uri=uri, timeout=3.0))
@@ -63,9 +65,11 @@ def main() -> int:
     parser.add_argument("--outages", type=int, default=10)
     parser.add_argument("--away", type=float, default=5.0, help="seconds of each outage")
     args = parser.parse_args()
-    if (why := missing()) is not None:
-        sys.exit(why)
-    process, slowest_s, held = psutil.Process(), 0.0, []
+    if (reason := missing()) is not None:
+        sys.exit(reason)
+    process = psutil.Process()
+    slowest_s = 0.0
+    held = []
     with tempfile.TemporaryDirectory() as folder:
         server = RtspServer({"a": args.clip}, Path(folder), seconds=600)
         server.start()

@@ -66,11 +66,13 @@ def soaks() -> Iterator[Soak]:
 def run(soak: Soak, commit: str) -> Result:
     """Run one soak to its end."""
     start_s = time.monotonic()
-    done = subprocess.run(soak.command, cwd=ROOT, capture_output=True, text=True)
+    completed = subprocess.run(soak.command, cwd=ROOT, capture_output=True, text=True)
     seconds = time.monotonic() - start_s
-    text = done.stdout + done.stderr
-    skipped = done.returncode == 0 and re.search(r"\b\d+ skipped\b", text) and not re.search(r"\b\d+ passed\b", text)
-    outcome = "skipped" if skipped else "holds" if done.returncode == 0 else "fails"
+    text = completed.stdout + completed.stderr
+    skipped = (
+        completed.returncode == 0 and re.search(r"\b\d+ skipped\b", text) and not re.search(r"\b\d+ passed\b", text)
+    )
+    outcome = "skipped" if skipped else "holds" if completed.returncode == 0 else "fails"
     lines = [line.strip() for line in text.splitlines()]
     figures = [line for line in lines if _FIGURE.match(line) and not line.startswith(("tests/", "PASSED", "SKIPPED"))]
     return Result(soak.name, outcome, seconds, figures[-40:] if outcome == "fails" else figures[-20:], commit)

@@ -115,7 +115,8 @@ class Track:
 
     def __init__(self) -> None:
         self.frames = self.holes = 0
-        self.last_s, self.rising = time.monotonic(), True
+        self.last_s = time.monotonic()
+        self.rising = True
         self.window = Window()
         self.back_s = 0.0  # the first frame after `waits_since_s`, on the monotonic clock
         self.waits_since_s = 0.0
@@ -151,7 +152,8 @@ class Track:
 
     def turn(self) -> Window:
         """Close the window and begin another."""
-        done, self.window = self.window, Window()
+        done = self.window
+        self.window = Window()
         done.ended_s = self.window.start_s
         done.gap_s = max(done.gap_s, done.ended_s - max(self.last_s, done.start_s))
         return done
@@ -194,7 +196,8 @@ class Rig:
                     time.sleep(self.s_per_frame * len(batch.frames))
                     return batch
 
-        self.tracks, self.entered = tracks, entered
+        self.tracks = tracks
+        self.entered = entered
         config = read_text(json.dumps(pipeline), folder=ROOT, registry=registry)  # JSON is YAML
         self.running = PipelineRun(build(config), choose(device), RunConfig(keep_running=True))
         self.code: int | None = None
@@ -292,7 +295,9 @@ class Promises:
     """
 
     def __init__(self, name: str) -> None:
-        self.name, self.checks, self.figures = name, list[dict[str, Any]](), dict[str, Any]()
+        self.name = name
+        self.checks = list[dict[str, Any]]()
+        self.figures = dict[str, Any]()
         self._start_s = time.monotonic()
 
     def limit(self, what: str, figure: float, bar: float, unit: str = "") -> None:

@@ -71,9 +71,9 @@ def main() -> int:
     args = parser.parse_args()
     cuda = args.device.startswith("cuda")
     names = args.names or (["churn", "fleet"] if cuda else [name for name in NAMES if name != "fleet"])
-    why = missing()
-    if why is not None and {"restarts", "neighbors", "soak"} & set(names):
-        sys.exit(why)
+    reason = missing()
+    if reason is not None and {"restarts", "neighbors", "soak"} & set(names):
+        sys.exit(reason)
     options_of: dict[str, dict[str, Any]] = {
         "restarts": {"outages": args.outages, "cameras": args.cameras},
         "neighbors": {},

@@ -194,9 +194,9 @@ def test_stages_accept_empty_frames_and_write_only_declared_data(kind, boxes, tm
     monkeypatch.chdir(tmp_path)
     put_in = two_frames(boxes, "track_id" in kind.spec.reads)
     before = [frame.surface.data.copy() for frame in put_in]
-    done = run_stage(instance_of(kind), put_in)
-    assert [frame.index for frame in done] == [0, 1]
-    for old, new in zip(put_in, done, strict=True):
+    processed = run_stage(instance_of(kind), put_in)
+    assert [frame.index for frame in processed] == [0, 1]
+    for old, new in zip(put_in, processed, strict=True):
         allowed = {"detect"} | ({kind.name} if "detections" in kind.spec.writes else set())
         assert set(new.tables) <= allowed
         table = new.tables["detect"]
@@ -217,8 +217,8 @@ def test_sinks_accept_empty_and_failed_frames(kind, tmp_path, monkeypatch):
     sink = instance_of(kind)
     if isinstance(sink, Emitter) and "url" in required(kind):
         sink.drain_timeout = 0.2  # there is no broker
-    done = run_stage(sink, put_in)
-    assert [frame.error for frame in done] == [None, "detect failed"]
+    processed = run_stage(sink, put_in)
+    assert [frame.error for frame in processed] == [None, "detect failed"]
     files = [path for path in tmp_path.rglob("*") if path.is_file() and "spool" not in path.parts]  # an emitter's own
     assert len(files) == (1 if "path" in required(kind) else 0), "others write when there is something to write"
     assert not any(path.name.startswith(".") for path in files)

@@ -31,7 +31,8 @@ class _Builder:
 
     def __init__(self):
         self.onnx = pytest.importorskip("onnx")
-        self.nodes, self.constants = [], []
+        self.nodes = []
+        self.constants = []
 
     def constant(self, value):
         name = f"c{len(self.constants)}"
@@ -120,7 +121,9 @@ def centernet_network(path: Path) -> None:
 
 def nanodet_network(path: Path) -> None:
     """One output of anchors at strides 8, 16, 32 and 64: scores, then a distribution over 8 bins for each side."""
-    net, rows, count = _Builder(), [], 0
+    net = _Builder()
+    rows = []
+    count = 0
     colored = net.colored()
     for stride in (8, 16, 32, 64):
         sides, here = net.distances(colored, stride), net.at(colored, stride)
@@ -162,7 +165,9 @@ def obb_network(path: Path) -> None:
     count = total()
     some = net.add("Max", count, np.float32(1))
     cx, cy = net.add("Div", total(x), some), net.add("Div", total(y), some)
-    xx, yy, xy = moment(cx, cx, x, x), moment(cy, cy, y, y), moment(cx, cy, x, y)
+    xx = moment(cx, cx, x, x)
+    yy = moment(cy, cy, y, y)
+    xy = moment(cx, cy, x, y)
     middle = net.add("Mul", net.add("Add", xx, yy), np.float32(0.5))
     apart = net.add("Mul", net.add("Sub", xx, yy), np.float32(0.5))
     squares = net.add("Add", net.add("Mul", apart, apart), net.add("Mul", xy, xy))

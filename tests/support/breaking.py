@@ -114,7 +114,8 @@ def sound_only(path: Path, tools: Tools) -> None:
         for number in range(20):
             sound = np.sin(np.arange(1024, dtype=np.float32) * 0.06)[None]
             frame = av.AudioFrame.from_ndarray(sound, format="fltp", layout="mono")
-            frame.sample_rate, frame.pts = 44100, 1024 * number
+            frame.sample_rate = 44100
+            frame.pts = 1024 * number
             output.mux(stream.encode(frame))
         output.mux(stream.encode(None))
 

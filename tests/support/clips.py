@@ -37,7 +37,9 @@ def write(
     """Encode `frames` pictures. `ticks`: their times in 1/1000 s, for a variable rate."""
     with av.open(str(path), "w", format=muxer) as output:
         stream = output.add_stream(codec, rate=rate)
-        stream.width, stream.height, stream.pix_fmt = width, height, pix_fmt
+        stream.width = width
+        stream.height = height
+        stream.pix_fmt = pix_fmt
         if codec.startswith("libx26"):
             stream.options = {"preset": "ultrafast", "x265-params": "log-level=none", **(options or {})}
         else:
@@ -54,9 +56,11 @@ def write(
         for i in range(frames):
             frame = picture(first + i, width, height, pix_fmt)
             if ticks is not None:
-                frame.pts, frame.time_base = ticks[i], Fraction(1, 1000)
+                frame.pts = ticks[i]
+                frame.time_base = Fraction(1, 1000)
             else:
-                frame.pts, frame.time_base = i, Fraction(1, rate)
+                frame.pts = i
+                frame.time_base = Fraction(1, rate)
             output.mux(stream.encode(frame))
         output.mux(stream.encode(None))
     return path
@@ -68,14 +72,17 @@ def two_streams(path: Path, sizes: list[tuple[int, int]], frames: int = 10) -> P
         streams = []
         for width, height in sizes:
             stream = output.add_stream("libx264", rate=25)
-            stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+            stream.width = width
+            stream.height = height
+            stream.pix_fmt = "yuv420p"
             stream.options = {"preset": "ultrafast"}
             streams.append(stream)
         for i in range(frames):
             for stream in streams:
                 pixels = scene(i, stream.width, stream.height)
                 frame = av.VideoFrame.from_ndarray(pixels, format="rgb24").reformat(format="yuv420p")
-                frame.pts, frame.time_base = i, Fraction(1, 25)
+                frame.pts = i
+                frame.time_base = Fraction(1, 25)
                 output.mux(stream.encode(frame))
         for stream in streams:
             output.mux(stream.encode(None))
@@ -91,7 +98,8 @@ def shifted(path: Path, original: Path, shift_s: float, **options: str) -> Path:
                 ticks = round(shift_s / packet.time_base)
                 if packet.dts is not None:
                     packet.dts += ticks
-                packet.pts, packet.stream = packet.pts + ticks, stream
+                packet.pts = packet.pts + ticks
+                packet.stream = stream
                 output.mux(packet)
     return path
 
@@ -133,7 +141,9 @@ def packed(path: Path, frames: int = 30, *, dropped: tuple[int, ...] = ()) -> Pa
         dropped: places of packets before which the encoder has dropped a frame.
     """
     context = av.CodecContext.create("mpeg4", "w")
-    context.width, context.height, context.pix_fmt = 64, 48, "yuv420p"
+    context.width = 64
+    context.height = 48
+    context.pix_fmt = "yuv420p"
     context.time_base = Fraction(1, 25)
     context.options = {"bf": "1", "b_strategy": "0", "g": "12", "sc_threshold": "1000000000", "q": "3"}
     pictures = []
@@ -158,11 +168,14 @@ def packed(path: Path, frames: int = 30, *, dropped: tuple[int, ...] = ()) -> Pa
         packets.insert(place, placeholder)
     with av.open(str(path), "w") as output:
         stream = output.add_stream("mpeg4", rate=25)
-        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        stream.width = 64
+        stream.height = 48
+        stream.pix_fmt = "yuv420p"
         stream.codec_context.extradata = header
         for place, payload in enumerate(packets):
             packet = av.Packet(payload)
-            packet.stream, packet.time_base = stream, Fraction(1, 25)
+            packet.stream = stream
+            packet.time_base = Fraction(1, 25)
             packet.pts = packet.dts = place
             packet.is_keyframe = payload[payload.index(_MPEG4_PICTURE) + 4] >> 6 == 0
             output.mux_one(packet)

@@ -19,7 +19,10 @@ import av
 
 from support.breaking import WAYS, Tools
 
-WIDTH, HEIGHT, RATE, SECONDS = 320, 192, 25, 14
+WIDTH = 320
+HEIGHT = 192
+RATE = 25
+SECONDS = 14
 SCENES = ("car-detection.mp4", "vtest_480x360.mp4")
 
 
@@ -83,8 +86,12 @@ class Scene:
             output.start_encoding()
             for data, pts, dts, key in packets:
                 packet = av.Packet(data)
-                packet.pts, packet.dts, packet.duration = pts - zero, dts - zero, 1
-                packet.time_base, packet.is_keyframe, packet.stream = Fraction(1, RATE), key, stream
+                packet.pts = pts - zero
+                packet.dts = dts - zero
+                packet.duration = 1
+                packet.time_base = Fraction(1, RATE)
+                packet.is_keyframe = key
+                packet.stream = stream
                 output.mux(packet)
         return len(packets)
 
@@ -158,13 +165,17 @@ def _encode(path: Path, form: Form, pictures: list[Any]) -> None:
     os.environ.setdefault("SVT_LOG", "1")  # its errors only
     with av.open(str(part), "w", format="mp4") as output:
         stream: Any = output.add_stream(form.codec, rate=RATE, options=form.options)
-        stream.width, stream.height, stream.pix_fmt = WIDTH, HEIGHT, form.pix_fmt
+        stream.width = WIDTH
+        stream.height = HEIGHT
+        stream.pix_fmt = form.pix_fmt
         stream.codec_context.thread_count = 1
         if form.pix_fmt.startswith("yuvj"):
             stream.codec_context.color_range = 2
         for number, picture in enumerate(pictures):
             frame = picture.reformat(format=form.pix_fmt)
-            frame.pts, frame.time_base, frame.pict_type = number, Fraction(1, RATE), 0
+            frame.pts = number
+            frame.time_base = Fraction(1, RATE)
+            frame.pict_type = 0
             output.mux(stream.encode(frame))
         output.mux(stream.encode(None))
     part.replace(path)

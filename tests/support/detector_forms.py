@@ -29,7 +29,9 @@ def random_outputs(form: str, n: int, dtype, seed: int = 0, size: tuple[int, int
     def centerd(k):
         return np.concatenate([rng.uniform(0, 80, (n, k, 2)), rng.uniform(2, 40, (n, k, 2))], axis=2)
 
-    rows, scores, labels = boxes(60), rng.random((n, 60)), rng.integers(-1, CLASSES + 1, (n, 60))
+    rows = boxes(60)
+    scores = rng.random((n, 60))
+    labels = rng.integers(-1, CLASSES + 1, (n, 60))
     if form == "yolox":
         raw = rng.normal(0.5, 0.7, (n, anchors, 4))
         outputs = {"output": np.concatenate([raw, rng.random((n, anchors, 1 + CLASSES))], axis=2)}

@@ -362,7 +362,10 @@ def one_image_twice_among_rows(network: NetworkBuilder) -> list[str]:
     return [network.node("Softmax", network.node("MatMul", joined, network.random(8, 8)))]
 
 
-BATCH, HEADS, CHANNELS, QUERIES = 2, 3, 4, 5
+BATCH = 2
+HEADS = 3
+CHANNELS = 4
+QUERIES = 5
 LEVELS = ((6, 4), (3, 2))
 POINTS = (4, 2)
 ATTENTION_SHAPE = (BATCH, HEADS * CHANNELS, 6, 5)

@@ -23,11 +23,11 @@ def folder_fixture(tmp_path, monkeypatch):
 
 
 def command(*args, expect=0):
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, ROOT / "run.py", *map(str, args)], capture_output=True, text=True, timeout=150, check=False
     )
-    assert done.returncode == expect, done.stderr
-    return done
+    assert completed.returncode == expect, completed.stderr
+    return completed
 
 
 def run(name, folder, *more):
@@ -68,15 +68,15 @@ def street(n=LIMIT):
 def hits(predictions, n=LIMIT):
     """Return the share of large, fully visible cars of the ground truth that were detected."""
     truth = records(ROOT / "samples" / "street.truth.jsonl")[:n]
-    wanted = got = 0
+    expected = matched = 0
     for true, record in zip(truth, predictions, strict=True):
         for car in true["objects"]:
             x1, _, x2, _ = car["box"]
             if car["label"] == "car" and car["visible"] > 0.9 and x2 - x1 > 30:
-                wanted += 1
-                got += any(o["label"] == "car" and iou(o["box"], car["box"]) > 0.5 for o in record["objects"])
-    assert wanted > 10
-    return got / wanted
+                expected += 1
+                matched += any(o["label"] == "car" and iou(o["box"], car["box"]) > 0.5 for o in record["objects"])
+    assert expected > 10
+    return matched / expected
 
 
 def iou(a, b):

@@ -86,7 +86,9 @@ cupy = SimpleNamespace(
 
 class _Frame:
     def __init__(self, pts, base, shape):
-        self._pts, self._base, self.shape = pts, base, shape
+        self._pts = pts
+        self._base = base
+        self.shape = shape
 
     def getPTS(self):
         return self._pts
@@ -97,7 +99,11 @@ class _Frame:
 
 
 class Codec(IntEnum):
-    MPEG4, H264, HEVC, VP9, AV1 = 2, 4, 8, 10, 11
+    MPEG4 = 2
+    H264 = 4
+    HEVC = 8
+    VP9 = 10
+    AV1 = 11
 
 
 def query(device, codec, bits):

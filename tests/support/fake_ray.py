@@ -65,10 +65,14 @@ class FakeActor:
 
     def _sync(self, orders: NodeOrders | None, after_event: int, after_message: int) -> bytes:
         if orders is not None:
-            self.number, self.sources, self.settings = orders.number, dict(orders.sources), dict(orders.settings)
+            self.number = orders.number
+            self.sources = dict(orders.sources)
+            self.settings = dict(orders.settings)
         self.frames += 1
         last = LastFrame(self.frames - 1, self.frames / 10, time.monotonic())
-        states = {id_: SourceState(state="running", begun=True, frames=self.frames, last=last) for id_ in self.sources}
+        states = {
+            id_: SourceState(state="running", started=True, frames=self.frames, last=last) for id_ in self.sources
+        }
         numbers = {id_: order.number for id_, order in self.sources.items()}
         report = NodeReport(
             self.number, 1234, not self.failure, self.failure, "cpu", self.busy,
@@ -79,11 +83,11 @@ class FakeActor:
     def _apply(self, files: dict[str, bytes], environment: dict[str, str]) -> str:
         text = files[next(reversed(files))]
         self.files.append(text)
-        for part, why in self.rejects.items():
+        for part, reason in self.rejects.items():
             if part in text:
-                if isinstance(why, Exception):
-                    raise why
-                return why
+                if isinstance(reason, Exception):
+                    raise reason
+                return reason
         return ""
 
 
@@ -98,7 +102,9 @@ class FastClock:
     """A clock that runs `speed` times as fast as the monotonic one, and is `ahead_s` ahead of that."""
 
     def __init__(self, speed: float) -> None:
-        self._speed, self._start_s, self.ahead_s = speed, time.monotonic(), 0.0
+        self._speed = speed
+        self._start_s = time.monotonic()
+        self.ahead_s = 0.0
 
     def __call__(self) -> float:
         return self._start_s + (time.monotonic() - self._start_s) * self._speed + self.ahead_s
@@ -121,7 +127,8 @@ class FakeRay:
         import ray.util.scheduling_strategies  # takes a while
 
         self.exceptions = ray.exceptions
-        self.names, self.clock = list(names), clock
+        self.names = list(names)
+        self.clock = clock
         self.actors: list[FakeActor] = []
         self.prepare: Callable[[FakeActor], None] = lambda actor: None
 

@@ -87,7 +87,9 @@ class Runs:
     """Runs the command on a YAML; every process that it leaves behind is an error."""
 
     def __init__(self, root: Path, folder: Path) -> None:
-        self.root, self.folder, self.out = root, folder, folder / "out"
+        self.root = root
+        self.folder = folder
+        self.out = folder / "out"
         (folder / "odd.py").write_text(PLUGIN)
         self.running: list[subprocess.Popen[str]] = []
 

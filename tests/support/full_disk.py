@@ -16,7 +16,9 @@ class FullDisk:
     """A file that takes `room` bytes and then fails as the kernel does: short, then ENOSPC or another error number."""
 
     def __init__(self, file, room, error_number=errno.ENOSPC):
-        self.file, self.room, self.error_number = file, room, error_number
+        self.file = file
+        self.room = room
+        self.error_number = error_number
 
     def write(self, data):
         if self.room <= 0:
@@ -33,7 +35,8 @@ class SmallDisk:
     """A file system of its own, `folder`, with little room."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self._ballast = folder, folder / "ballast"
+        self.folder = folder
+        self._ballast = folder / "ballast"
 
     def fill(self) -> None:
         """Leave no room."""

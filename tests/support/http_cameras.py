@@ -51,7 +51,8 @@ def transport_stream(path: Path, fps: float) -> Iterator[bytes]:
         stream = output.add_stream_from_template(source.streams.video[0])
         sent = 0
         for number, packet in enumerate(packet for packet in source.demux(video=0) if packet.size):
-            packet.stream, packet.time_base = stream, Fraction(1, 90_000)
+            packet.stream = stream
+            packet.time_base = Fraction(1, 90_000)
             packet.pts = packet.dts = round(number / fps * 90_000)
             output.mux_one(packet)
             yield buffer.getvalue()[sent:]

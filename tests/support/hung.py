@@ -1,7 +1,7 @@
-"""A test that its time limit cannot end ends its process, with the traceback of every thread, and counts as failed.
+"""Ends the process of a test that its time limit cannot end, prints the traceback of every thread, and fails the test.
 
-The time limit of pytest-timeout is an exception in the main thread. A test that waits in C code does not see it, and
-what hangs in the cleanup behind it has no limit at all. Without this, the run would wait forever and say nothing.
+The time limit of pytest-timeout is an exception in the main thread. A test that waits in C code does not receive it,
+and cleanup that hangs after it has no limit at all. Without this plugin, the run would wait forever without a message.
 """
 
 import faulthandler
@@ -11,23 +11,23 @@ from collections.abc import Iterator
 
 import pytest
 
-_LATER_S = 120.0
-"""After the time limit, in which the test cleans up."""
-_MAX_ENDED = "3"
-"""Ended processes that are replaced; pytest-xdist would replace four for each."""
+_CLEANUP_S = 120.0
+"""Time for the cleanup of a test after its time limit."""
+_MAX_WORKER_RESTARTS = "3"
+"""Ended processes that are replaced in a run; the default of pytest-xdist is four per process."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if hasattr(config, "workerinput"):  # only there the run goes on, in another process
+    if hasattr(config, "workerinput"):  # pytest-xdist replaces a worker process only
         assert sys.__stderr__ is not None
         config.stash[_STDERR] = os.dup(sys.__stderr__.fileno())
     elif hasattr(config.option, "maxworkerrestart"):
-        config.option.maxworkerrestart = config.option.maxworkerrestart or _MAX_ENDED
+        config.option.maxworkerrestart = config.option.maxworkerrestart or _MAX_WORKER_RESTARTS
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    _arm(item, _limit_s(item) + _LATER_S)
+    _arm(item, _limit_s(item) + _CLEANUP_S)
     try:
         return (yield)
     finally:
@@ -37,22 +37,22 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 @pytest.hookimpl(trylast=True)  # pytest itself cancels the timer when a test has failed, before its cleanup
 def pytest_exception_interact(node: pytest.Item | pytest.Collector) -> None:
     if isinstance(node, pytest.Item):
-        _arm(node, _LATER_S)
+        _arm(node, _CLEANUP_S)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_handlecrashitem(crashitem: str, report: pytest.TestReport) -> None:
-    """Say where the traceback is; pytest-xdist runs the test again in another process."""
-    _ended.append(crashitem)
-    report.longrepr = f"{report.longrepr}; if it did not end in time, a traceback is above"
+    """Add where the traceback is; pytest-xdist runs the test again in another process."""
+    _crashed_tests.append(crashitem)
+    report.longrepr = f"{report.longrepr}; if the test exceeded its time limit, a traceback is above"
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Count a test that has ended its process as failed for `--last-failed`, however it ended later."""
+    """Count a test that ended its process as failed for `--last-failed`, even if a later run of it passed."""
     last_failed = session.config.pluginmanager.get_plugin("lfplugin")
     if last_failed is not None:
-        last_failed.lastfailed.update(dict.fromkeys(_ended, True))
+        last_failed.lastfailed.update(dict.fromkeys(_crashed_tests, True))
 
 
 def _arm(item: pytest.Item, after_s: float) -> None:
@@ -67,4 +67,4 @@ def _limit_s(item: pytest.Item) -> float:
 
 
 _STDERR = pytest.StashKey[int]()
-_ended: list[str] = []
+_crashed_tests: list[str] = []

@@ -10,7 +10,10 @@ class Listener:
     """What a broker passes on to who listens, and what it has kept for who comes later."""
 
     def __init__(self, broker):
-        self.retained, self.passed, self.last, self.there = {}, [], {}, False
+        self.retained = {}
+        self.passed = []
+        self.last = {}
+        self.there = False
         client = paho.Client(CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
         client.username_pw_set("streamkit", broker.password)
         client.on_message = self._take

@@ -46,7 +46,9 @@ class Watched:
         if "start" in message:
             self.starts.append(message["start"])
             offset = message["start"]["offset_s"]
-            self.data, self.fragments, self.offsets = b"", 0, [] if offset is None else [(-1.0, offset)]
+            self.data = b""
+            self.fragments = 0
+            self.offsets = [] if offset is None else [(-1.0, offset)]
         elif "offset" in message:
             self.offsets.append((message["offset"]["from_s"], message["offset"]["offset_s"]))
         else:
@@ -77,7 +79,9 @@ class Videos:
     """
 
     def __init__(self, opened, *sources):
-        self.opened, self.of, self.messages = opened, {}, 0
+        self.opened = opened
+        self.of = {}
+        self.messages = 0
         self.choose(*sources)
 
     def choose(self, *sources):

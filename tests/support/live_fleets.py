@@ -103,9 +103,13 @@ class Live:
     DEVICE, PLUGIN = "{use: cpu, processes: 2}", PLUGIN
 
     def __init__(self, folder: Path, sources: dict[str, str], stages: str = STAGES, head: str = "") -> None:
-        self.folder, self.out, self.path = folder, folder / "out", folder / "p.yaml"
+        self.folder = folder
+        self.out = folder / "out"
+        self.path = folder / "p.yaml"
         (folder / "live.py").write_text(self.PLUGIN)
-        self.head, self.logged, self.codes = head, collect(), list[int]()
+        self.head = head
+        self.logged = collect()
+        self.codes = list[int]()
         self.write(sources, stages)
         self.run: Any = None
 

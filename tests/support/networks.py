@@ -23,7 +23,11 @@ def classifier(
     """
     onnx = pytest.importorskip("onnx")
     helper, array = onnx.helper, onnx.numpy_helper.from_array
-    random, nodes, weights, input_name, channels = np.random.default_rng(3), [], [], "images", 3
+    random = np.random.default_rng(3)
+    nodes = []
+    weights = []
+    input_name = "images"
+    channels = 3
     for number in range(convolutions):
         last = number == convolutions - 1
         out = 4 if last else 8

@@ -42,7 +42,9 @@ def chromium_fixture():
 @pytest.fixture(name="open_page")
 def open_page_fixture(chromium, server):
     """Opens the page; at the end nothing was blocked, failed in a script, or came from elsewhere."""
-    contexts, troubles, elsewhere = [], [], []
+    contexts = []
+    troubles = []
+    elsewhere = []
 
     def opened(*, token=TOKEN, viewport=None, url=None, view="home", **options):
         context = chromium.new_context(viewport=viewport or DESK, **options)

@@ -16,7 +16,10 @@ class Gate:
     """Passes TCP on to a port, and does harm where it is told to."""
 
     def __init__(self, target: int) -> None:
-        self.target, self.swallow, self._shut, self._open = target, False, False, list[socket.socket]()
+        self.target = target
+        self.swallow = False
+        self._shut = False
+        self._open = list[socket.socket]()
         self.swallowed = 0  # bytes
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._server.getsockname()[1])
@@ -117,7 +120,7 @@ class Place:
         time.sleep(0.2)
         self.broker.start()
 
-    def got(self) -> list[dict[str, Any]]:
+    def received(self) -> list[dict[str, Any]]:
         """The records that have arrived."""
         raise NotImplementedError
 

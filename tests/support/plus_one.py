@@ -4,14 +4,20 @@ from pathlib import Path
 
 import pytest
 
-F32, F16, U8, I64 = 1, 10, 2, 7  # onnx.TensorProto
+# onnx.TensorProto
+F32 = 1
+F16 = 10
+U8 = 2
+I64 = 7
 
 
 def network(path: Path, inputs: dict, outputs: dict | None = None) -> Path:
     """Write a network that gives each input x back as `out` + 1; inputs are name: (element type, shape)."""
     onnx = pytest.importorskip("onnx")
     helper = onnx.helper
-    nodes, initializers, results = [], [], []
+    nodes = []
+    initializers = []
+    results = []
     for name, (kind, shape) in inputs.items():
         initializers.append(helper.make_tensor(f"one_{name}", kind, [], [1]))
         nodes.append(helper.make_node("Add", [name, f"one_{name}"], [f"out_{name}"]))

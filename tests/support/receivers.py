@@ -83,7 +83,9 @@ class Receiver:
     """
 
     def __init__(self, command: list[str], url: str, target: Path) -> None:
-        self._command, self.url, self.target = command, url, target
+        self._command = command
+        self.url = url
+        self.target = target
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
@@ -97,7 +99,8 @@ class Receiver:
 
     def stop(self, *, gently: bool = False) -> None:
         """Kill it, as a power cut would, or let it finish its file."""
-        process, self._process = self._process, None
+        process = self._process
+        self._process = None
         if process is not None:
             process.send_signal(signal.SIGTERM if gently else signal.SIGKILL)
             process.wait()
@@ -118,9 +121,9 @@ class Receiver:
 @pytest.fixture
 def rtsp_receiver() -> Iterator[Callable[..., Receiver]]:
     """Make RTSP servers that record: call it with a name and a file, and `user` as "name:password"."""
-    why = missing_server()
-    if why is not None:
-        pytest.skip(why)
+    reason = missing_server()
+    if reason is not None:
+        pytest.skip(reason)
     receivers: list[Receiver] = []
 
     def receive(name: str, target: Path, *, user: str = "") -> Receiver:

@@ -13,9 +13,9 @@ DESIGNED = {
 }  # fmt: skip
 HEAD = {name: DESIGNED[name] for name in ("schema", "source", "frame", "pts_s", "width", "height")}
 GOOD = {
-    "the one of the design": DESIGNED,
+    "the documented record": DESIGNED,
     "no objects, no events": {**HEAD, "objects": [], "events": []},
-    "one that failed, of a camera": {
+    "a failed frame of a camera": {
         **HEAD, "time": "2026-08-01T12:00:00.250Z", "error": "detect failed", "objects": [], "events": [],
     },
     "an object": {**HEAD, "id": "a1-7", "object": DESIGNED["objects"][0]},
@@ -26,7 +26,7 @@ GOOD = {
     "further keys": {**DESIGNED, "weather": "rain", "objects": [{**DESIGNED["objects"][0], "height_m": 1.8}]},
     "a fact that is called object": {**DESIGNED, "object": 3},
     "a box with a corner that is nowhere": {**HEAD, "object": {**DESIGNED["objects"][0], "box": [None, 0, 1, 1]}},
-    "all that our stages say of an object": {
+    "an object with every key": {
         **HEAD,
         "object": {
             **DESIGNED["objects"][0], "stage": "detect", "predicted": True, "speed_kmh": 31.5, "heading_deg": 90.25,

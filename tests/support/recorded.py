@@ -33,7 +33,9 @@ def video_fixture(tmp_path_factory):
     path = tmp_path_factory.mktemp("record") / "gate.mp4"
     with av.open(str(path), "w") as out:
         stream = out.add_stream("libx264", rate=25)
-        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        stream.width = 64
+        stream.height = 48
+        stream.pix_fmt = "yuv420p"
         stream.options = {"g": "25", "bf": "2", "sc_threshold": "0", "crf": "10"}
         for i in range(250):
             planes = np.full((72, 64), 128, np.uint8)

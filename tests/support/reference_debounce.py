@@ -8,12 +8,19 @@ class ReferenceDebounce:
     """
 
     def __init__(self, for_s, clear_s, cooldown_s, gap_s):
-        self.for_s, self.clear_s, self.cooldown_s, self.gap_s = for_s, clear_s, cooldown_s, gap_s
-        self.history, self.events, self.now_s, self.previous_s = [], [], 0.0, None
+        self.for_s = for_s
+        self.clear_s = clear_s
+        self.cooldown_s = cooldown_s
+        self.gap_s = gap_s
+        self.history = []
+        self.events = []
+        self.now_s = 0.0
+        self.previous_s = None
 
     def step(self, now_s, true, over, opened):
         past_s = 0.0 if self.previous_s is None else now_s - self.previous_s
-        self.previous_s, self.now_s = now_s, self.now_s + max(past_s, 0.0)
+        self.previous_s = now_s
+        self.now_s = self.now_s + max(past_s, 0.0)
         anew = not 0 <= past_s <= self.gap_s
         self.history.append((self.now_s, true and opened and not over, over, opened, anew))
         raised = bool(self.events) and self.events[-1][1] == "raised"

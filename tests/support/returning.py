@@ -20,7 +20,10 @@ class Camera:
     """A source that is read on a thread, with its frames, states and error."""
 
     def __init__(self, uri, *, fault=None, **options):
-        self.frames, self.states, self.logged, self.error = [], [], collect(), None
+        self.frames = []
+        self.states = []
+        self.logged = collect()
+        self.error = None
         self.counters = Counters()
         video_source = VideoSource(uri=str(uri), **options)
         if fault is not None:

@@ -1,6 +1,9 @@
 """The role that each request of the API needs; a test compares it with every route."""
 
-NOBODY, VIEWER, OPERATOR, ADMIN = "", "viewer", "operator", "admin"
+NOBODY = ""
+VIEWER = "viewer"
+OPERATOR = "operator"
+ADMIN = "admin"
 
 NEEDS = {
     ("GET", "/live"): NOBODY,

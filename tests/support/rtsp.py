@@ -88,8 +88,12 @@ class RtspServer:
         self, cameras: Mapping[str, Path], folder: Path, *, user: str | None = None, password: str | None = None,
         seconds: float = 120.0, port: int | None = None,
     ) -> None:  # fmt: skip
-        self.cameras, self.folder, self.user, self.password = dict(cameras), folder, user, password
-        self.seconds, self.port = seconds, port or free_port()
+        self.cameras = dict(cameras)
+        self.folder = folder
+        self.user = user
+        self.password = password
+        self.seconds = seconds
+        self.port = port or free_port()
         self._process: subprocess.Popen[str] | None = None
 
     def url(self, name: str, *, user: str | None = None, password: str | None = None, port: int | None = None) -> str:
@@ -118,7 +122,8 @@ class RtspServer:
 
     def stop(self) -> None:
         """Kill it, as a power cut would; `start` brings it back at the same port."""
-        process, self._process = self._process, None
+        process = self._process
+        self._process = None
         if process is not None:
             process.kill()  # also ends one that is frozen
             process.wait()
@@ -173,8 +178,11 @@ class Proxy:
         refuse_tcp: bool = False,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._target, self._loss, self._chance = target, loss, random.Random(seed)
-        self._refuse_tcp, self._tls = refuse_tcp, tls
+        self._target = target
+        self._loss = loss
+        self._chance = random.Random(seed)
+        self._refuse_tcp = refuse_tcp
+        self._tls = tls
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
         self.connections = self.lost = self.passed = 0
@@ -201,7 +209,8 @@ class Proxy:
 
     def _break(self) -> None:
         with self._lock:
-            broken, self._open = self._open, []
+            broken = self._open
+            self._open = []
         for connection in broken:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
@@ -285,9 +294,9 @@ class Proxy:
 @pytest.fixture(scope="session")
 def rtsp_there() -> None:
     """Skip where no camera can be served."""
-    why = missing()
-    if why is not None:
-        pytest.skip(why)
+    reason = missing()
+    if reason is not None:
+        pytest.skip(reason)
 
 
 @pytest.fixture

@@ -50,7 +50,9 @@ class SentFrame:
 def _encoded(count: int, gop: int, b_frames: int) -> tuple[tuple[tuple[bytes, ...], int], ...]:
     """NAL units and number in presentation order of each frame, in decode order."""
     context = av.CodecContext.create("libx264", "w")
-    context.width, context.height, context.pix_fmt = 64, 48, "yuv420p"
+    context.width = 64
+    context.height = 48
+    context.pix_fmt = "yuv420p"
     context.time_base = Fraction(1, 25)
     params = f"keyint={gop}:scenecut=0:b-adapt=0:repeat-headers=1:annexb=1:log-level=none"
     context.options = {"preset": "veryfast", "bf": str(b_frames), "x264-params": params, "tune": "fastdecode"}
@@ -95,7 +97,9 @@ class _Session:
     """A connection of a client."""
 
     def __init__(self, connection: socket.socket, sent: Sequence[SentFrame], stays: bool) -> None:
-        self._connection, self._sent, self._stays = connection, sent, stays
+        self._connection = connection
+        self._sent = sent
+        self._stays = stays
         self._sending = threading.Lock()
         self._sequence = 0
         self._stopped = threading.Event()

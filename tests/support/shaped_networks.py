@@ -5,7 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-F32, U8, I64 = 1, 2, 7  # onnx.TensorProto
+# onnx.TensorProto
+F32 = 1
+U8 = 2
+I64 = 7
 
 
 def shaped(
@@ -30,7 +33,9 @@ def shaped(
         integers: outputs of int64.
     """
     onnx = pytest.importorskip("onnx")
-    helper, nodes, initializers = onnx.helper, [], []
+    helper = onnx.helper
+    nodes = []
+    initializers = []
     inputs = [helper.make_tensor_value_info("images", F32, image or ["N", 3, 640, 640])]
     inputs += [helper.make_tensor_value_info(name, I64, shape) for name, shape in (extra or {}).items()]
     results = []

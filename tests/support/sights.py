@@ -21,7 +21,9 @@ def painted(x1, y1, x2, y2, color, detail=True):
     return Surface(from_rgb(rgb, Color()), Color())
 
 
-RED, GREEN, BLUE = (200, 40, 40), (40, 180, 40), (40, 40, 220)
+RED = (200, 40, 40)
+GREEN = (40, 180, 40)
+BLUE = (40, 40, 220)
 
 
 def scene(views, source="gate", track=7, step_s=1.0):

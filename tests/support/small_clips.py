@@ -13,7 +13,9 @@ def clip(path: Path, frames: int = 8) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     with av.open(str(path), "w") as output:
         stream = output.add_stream("libx264", rate=10, options={"g": "5", "x264-params": "log-level=none"})
-        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        stream.width = 64
+        stream.height = 48
+        stream.pix_fmt = "yuv420p"
         for index in range(frames):
             image = np.full((48, 64, 3), index * 20 % 256, np.uint8)
             output.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
@@ -26,7 +28,9 @@ def with_a_gap(path: Path) -> Path:
     chance = np.random.default_rng(1)
     with av.open(str(path), "w") as output:
         stream = output.add_stream("libx264", rate=10, options={"g": "5", "bf": "0", "x264-params": "log-level=none"})
-        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        stream.width = 64
+        stream.height = 48
+        stream.pix_fmt = "yuv420p"
         for _ in range(20):
             image = chance.integers(0, 256, (48, 64, 3), np.uint8)
             output.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))

@@ -37,7 +37,7 @@ class MailServer:
     """A mail server, and the mails that it has accepted.
 
     Attributes:
-        got: the mails, in order of arrival.
+        received: the mails, in order of arrival.
         to: the recipients of each.
         answers: what it says to the next RCPT commands instead of taking them; None takes one.
         refuses: what it says to every RCPT of an address.
@@ -51,7 +51,7 @@ class MailServer:
     def __init__(
         self, tls: ssl.SSLContext | None = None, *, implicit: bool = False, auth: bool = False, **options: object
     ) -> None:
-        self.got: list[EmailMessage] = []
+        self.received: list[EmailMessage] = []
         self.to: list[list[str]] = []
         self.answers: list[str | None] = []
         self.refuses: dict[str, str] = {}
@@ -84,7 +84,8 @@ class MailServer:
 
     def stop(self) -> None:
         """Stop, and close every connection."""
-        loop, self._loop = self._loop, None
+        loop = self._loop
+        self._loop = None
         if loop is None:
             return
         loop.call_soon_threadsafe(loop.stop)
@@ -125,7 +126,7 @@ class MailServer:
             return "451 gone"
         message = email.message_from_bytes(envelope.content, policy=email.policy.default)
         assert isinstance(message, EmailMessage)
-        self.got.append(message)
+        self.received.append(message)
         self.to.append(list(envelope.rcpt_tos))
         return "250 taken"
 
@@ -136,7 +137,7 @@ class MailServer:
 
     @property
     def subjects(self) -> list[str]:
-        return [str(message["Subject"]) for message in self.got]
+        return [str(message["Subject"]) for message in self.received]
 
 
 def text_of(mail: EmailMessage) -> str:

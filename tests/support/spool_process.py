@@ -19,8 +19,13 @@ from streamkit.runtime.pipeline import PipelineRun
 
 
 def main() -> int:
-    options, names, count, rate = sys.argv[1], sys.argv[2].split(","), int(sys.argv[3]), int(sys.argv[4])
-    write, write_lines, flush = Emitter.write_encoded, Emitter.write_lines, Emitter.flush
+    options = sys.argv[1]
+    names = sys.argv[2].split(",")
+    count = int(sys.argv[3])
+    rate = int(sys.argv[4])
+    write = Emitter.write_encoded
+    write_lines = Emitter.write_lines
+    flush = Emitter.flush
     last: dict[str, int] = {}
 
     def write_and_note(self, frame, encoded):
@@ -39,7 +44,9 @@ def main() -> int:
             sys.stdout.write(lines_text)
             sys.stdout.flush()
 
-    Emitter.write_encoded, Emitter.write_lines, Emitter.flush = write_and_note, write_lines_and_note, flush_and_print
+    Emitter.write_encoded = write_and_note
+    Emitter.write_lines = write_lines_and_note
+    Emitter.flush = flush_and_print
     registry = default_registry()
     add_stages(registry)
     each = {"stage": "numbered_frames", "uri": "none", "count": count, "rate": rate}

@@ -45,7 +45,7 @@ def test_another():
 
 def test_a_test_that_cannot_be_interrupted_fails_with_its_traceback(tmp_path: Path) -> None:
     (tmp_path / "test_one.py").write_text(TESTS)
-    (tmp_path / "hung_soon.py").write_text("from hung import *\nimport hung\nhung._LATER_S = 1.0\n")
+    (tmp_path / "hung_soon.py").write_text("from hung import *\nimport hung\nhung._CLEANUP_S = 1.0\n")
     (tmp_path / "pytest.ini").write_text("[pytest]\ntimeout = 30\n")
     env = {**os.environ, "PYTHONPATH": f"{Path(__file__).parent}:{tmp_path}", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     plugins = [word for name in ("xdist", "pytest_timeout", "hung_soon") for word in ("-p", name)]
@@ -54,9 +54,10 @@ def test_a_test_that_cannot_be_interrupted_fails_with_its_traceback(tmp_path: Pa
         line = [sys.executable, "-m", "pytest", "-q", *plugins, *words]
         return subprocess.run(line, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=50, check=False)
 
-    done = run("-n", "1", "--dist", "loadfile")
-    assert "3 failed, 3 passed" in done.stdout, done.stdout + done.stderr  # two ended a process and passed in the next
+    completed = run("-n", "1", "--dist", "loadfile")
+    # two tests ended a process and passed in the next
+    assert "3 failed, 3 passed" in completed.stdout, completed.stdout + completed.stderr
     for name in ("test_goes_on", "never_ends"):
-        assert f"in {name}" in done.stderr, done.stdout + done.stderr
+        assert f"in {name}" in completed.stderr, completed.stdout + completed.stderr
     again = run("--last-failed", "--collect-only")
     assert "2 tests collected" in again.stdout, again.stdout

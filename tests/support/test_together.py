@@ -40,14 +40,14 @@ def test_more():
 def test_tests_marked_alone_overlap_with_no_other(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / f"test_{name}.py").write_text(TESTS)
-    (tmp_path / "test_three.py").write_text("")  # the processes collect from different ones on
+    (tmp_path / "test_three.py").write_text("")  # each process then collects other files
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  alone: no others\n")
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "TMPDIR": str(tmp_path)}
     env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # others take seconds to load, in each of three processes
     plugins = [word for name in ("xdist", "pytest_timeout", "together") for word in ("-p", name)]
     line = [sys.executable, "-m", "pytest", "-q", *plugins, "-n", "2", "--dist", "loadfile"]
-    done = subprocess.run(line, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
-    assert "18 passed" in done.stdout, done.stdout + done.stderr
+    completed = subprocess.run(line, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert "18 passed" in completed.stdout, completed.stdout + completed.stderr
     rows = [row.split() for row in (tmp_path / "log").read_text().splitlines()]
     spans = sorted((float(start_s), float(ended), name) for name, start_s, ended, _ in rows)
     assert len({pid for name, *_, pid in rows if name == "alone"}) == 1

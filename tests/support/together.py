@@ -1,10 +1,10 @@
-"""How tests share the machine: the suite runs in several processes, and tests that measure time run alone.
+"""Distributes tests over processes: the suite runs in several, and tests that measure time run alone.
 
-`python -m pytest` without further words shares the files of tests out over processes, a file to each in turn, where
-pytest-xdist is there and no GPU is, since tests look at what is left in a GPU's memory. Tests that are named on the
-command line run in this one process, as ever; `-n 0` has the whole suite do so. Tests marked `alone` run one after the
-other in the first process while no other runs, so that the processes wait for each other once. Then come those marked
-`slow`, so that none ends the run.
+`python -m pytest` without arguments distributes the test files over processes if pytest-xdist is installed and the
+machine has no GPU, as some tests measure the free memory of a GPU. Tests that are named on the command line run in
+one process; `-n 0` does the same for the whole suite. Tests marked `alone` run first, one after the other in the
+first process, while no other test runs, so that the processes wait for each other only once. Tests marked `slow`
+follow, so that no process is left with a slow test at the end of the run.
 """
 
 import contextlib
@@ -40,19 +40,19 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     if _in_worker(config):
-        config.stash[_DOOR] = Door(config.workerinput["testrunuid"])  # type: ignore[attr-defined]
+        config.stash[_LOCK] = SuiteLock(config.workerinput["testrunuid"])  # type: ignore[attr-defined]
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    if config.pluginmanager.hasplugin("dsession"):  # it was here that the tests were shared out
+    if config.pluginmanager.hasplugin("dsession"):  # the process that distributes the tests
         for path in _files(config.option.testrunuid):
             path.unlink(missing_ok=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Order the tests, and group those that run alone."""
+    """Order the tests, and store the ids of those that run alone."""
     items.sort(key=lambda item: 0 if "alone" in item.keywords else 1 if "slow" in item.keywords else 2)
-    if getattr(config, "workerinput", {}).get("workerid") == "gw0":  # who shares the tests out knows their ids only
+    if getattr(config, "workerinput", {}).get("workerid") == "gw0":  # the distributing process has no markers
         alone = [item.nodeid for item in items if "alone" in item.keywords]
         _alone_file(config.workerinput["testrunuid"]).write_text("\n".join(alone))  # type: ignore[attr-defined]
 
@@ -64,52 +64,54 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         return None
     from xdist.scheduler import LoadFileScheduling
 
-    class Sharing(LoadFileScheduling):
-        alone: set[str] | None = None
+    class LoneTestScheduling(LoadFileScheduling):
+        lone_ids: set[str] | None = None
 
         def _split_scope(self, nodeid: str) -> str:
-            if self.alone is None:  # every process has found its tests
-                self.alone = set(_alone_file(config.option.testrunuid).read_text().splitlines())
-            return "alone" if nodeid in self.alone else str(super()._split_scope(nodeid))
+            if self.lone_ids is None:  # every process has collected its tests
+                self.lone_ids = set(_alone_file(config.option.testrunuid).read_text().splitlines())
+            return "alone" if nodeid in self.lone_ids else str(super()._split_scope(nodeid))
 
-    return Sharing(config, log)
+    return LoneTestScheduling(config, log)
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)  # around the time limit of a test: waiting is not its own
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # outermost: the time limit of a test excludes this wait
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
-    door = item.config.stash.get(_DOOR, None)
-    if door is None:
+    lock = item.config.stash.get(_LOCK, None)
+    if lock is None:
         return (yield)
-    door.enter(alone="alone" in item.keywords)
+    lock.acquire(exclusive="alone" in item.keywords)
     try:
         return (yield)
     finally:
         if nextitem is None or not ("alone" in item.keywords and "alone" in nextitem.keywords):
-            door.leave()
+            lock.release()
 
 
-class Door:
-    """A lock over processes, shared or exclusive; a waiting exclusive holder is not overtaken.
+class SuiteLock:
+    """A lock between processes, shared or exclusive; shared holders do not overtake a waiting exclusive holder.
 
     Args:
-        name: of the run.
+        run_id: id of the test run.
     """
 
-    def __init__(self, name: str) -> None:
-        self._queue, self._room = (path.open("w") for path in _files(name)[:2])
-        self._inside = False
+    def __init__(self, run_id: str) -> None:
+        queue_path, lock_path, _ = _files(run_id)
+        self._queue_file = queue_path.open("w")
+        self._lock_file = lock_path.open("w")
+        self._held = False
 
-    def enter(self, *, alone: bool) -> None:
-        """Acquire the lock; do nothing if it is held."""
-        if not self._inside:
-            with _locked(self._queue):
-                fcntl.flock(self._room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
-            self._inside = True
+    def acquire(self, *, exclusive: bool) -> None:
+        """Acquire the lock; do nothing if this process holds it."""
+        if not self._held:
+            with _locked(self._queue_file):
+                fcntl.flock(self._lock_file, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
+            self._held = True
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Release the lock."""
-        fcntl.flock(self._room, fcntl.LOCK_UN)
-        self._inside = False
+        fcntl.flock(self._lock_file, fcntl.LOCK_UN)
+        self._held = False
 
 
 @contextlib.contextmanager
@@ -121,16 +123,16 @@ def _locked(file: IO[Any]) -> Iterator[None]:
         fcntl.flock(file, fcntl.LOCK_UN)
 
 
-_DOOR = pytest.StashKey[Door]()
+_LOCK = pytest.StashKey[SuiteLock]()
 
 
-def _files(name: str) -> list[Path]:
-    """The files of a run: two locks, and the ids of the tests that run alone."""
-    return [Path(tempfile.gettempdir()) / f"streamkit-tests-{name}.{what}" for what in ("queue", "room", "alone")]
+def _files(run_id: str) -> list[Path]:
+    """Return the files of a run: the lock of the queue, the lock, and the ids of the tests that run alone."""
+    return [Path(tempfile.gettempdir()) / f"streamkit-tests-{run_id}.{suffix}" for suffix in ("queue", "lock", "alone")]
 
 
-def _alone_file(name: str) -> Path:
-    return _files(name)[-1]
+def _alone_file(run_id: str) -> Path:
+    return _files(run_id)[-1]
 
 
 def _in_worker(config: pytest.Config) -> bool:

@@ -11,7 +11,8 @@ class Bound:
     """An `IoBinding` of a CPU session; `rows` gets the number of images of each run."""
 
     def __init__(self, session, rows):
-        self._session, self.rows = session, rows
+        self._session = session
+        self.rows = rows
         self.stream = SimpleNamespace(synchronize=lambda: None)
 
     def run(self, feeds):
@@ -27,7 +28,9 @@ class CpuSession(Session):
 
     def __init__(self, file, device, *, quick, **options):
         super().__init__(file, Device())
-        self.rows, self._quick, self.warmed = [], quick, []
+        self.rows = []
+        self._quick = quick
+        self.warmed = []
         self._gpu = self._bind(self._session)
 
     def _bind(self, session):

@@ -27,8 +27,8 @@ def walk(tracks, *, source="test", times=None, step_s=0.04, width=640, height=36
 
 def stage_events(stage, input_frames, batch=4):
     """Return the events of a stage in frame order: (frame, kind, track, data)."""
-    done = run_stage(stage, input_frames, batch=batch)
-    return [(e.frame, e.kind, e.track_id, e.data) for frame in done for e in frame.events]
+    processed = run_stage(stage, input_frames, batch=batch)
+    return [(e.frame, e.kind, e.track_id, e.data) for frame in processed for e in frame.events]
 
 
 def changing(stage, at, **options):
@@ -80,13 +80,19 @@ def passes(line, p, q):
 
 def crossings(line, places, times, *, margin, debounce=0.0, track_ttl=10.0):
     """Return (frame, direction) of a track's crossings, as defined in docs/counting.md."""
-    crossed, last, seen = [], None, None
-    net, armed, far = 0, False, None
+    crossed = []
+    last = None
+    seen = None
+    net = 0
+    armed = False
+    far = None
     for i, (p, t) in enumerate(zip(places, times, strict=True)):
         if p is None:
             continue
         if last is None or t - seen > track_ttl:
-            net, armed, far = 0, False, None
+            net = 0
+            armed = False
+            far = None
         else:
             step = passes(line, last, p)
             net += sum(step)
@@ -117,12 +123,17 @@ def inside(area, p):
 
 def stays(area, places, times, *, margin, debounce=0.0, track_ttl=2.0):
     """Return (entered, left, lost) in seconds of a track's stays; the last may have no end (None)."""
-    intervals, is_in, since, seen = [], False, None, None
+    intervals = []
+    is_in = False
+    since = None
+    seen = None
     for p, t in zip(places, times, strict=True):
         if seen is not None and t - seen > track_ttl:
             if is_in:
                 intervals[-1] = (intervals[-1][0], seen, True)
-            is_in, since, seen = False, None, None
+            is_in = False
+            since = None
+            seen = None
         if p is None:
             continue
         seen, now = t, inside(area, p)
@@ -146,7 +157,9 @@ def scene(seed, step=1):
     from samples.scene import plan
 
     plan_ = plan(seed, seconds=16, check=False)
-    tracks, labels, scene_frames = {}, {}, frames(plan_.frames // step, f"street {seed}", step_s=step / plan_.fps)
+    tracks = {}
+    labels = {}
+    scene_frames = frames(plan_.frames // step, f"street {seed}", step_s=step / plan_.fps)
     for i, frame in enumerate(scene_frames):
         objects = plan_.objects(i * step)
         names = [entry["label"] for entry in objects]

@@ -177,9 +177,9 @@ def test_detections_refuse_mismatching_columns(options, text):
 def test_a_frame_stage_runs_from_open_to_close_without_changing_the_input():
     mark = Mark(start=5)
     footage = frames(3)
-    done = run_stage(mark, footage)
-    assert [frame.events[0].data["n"] for frame in done] == [6, 7, 8]
-    assert [(e.kind, e.stage, e.source, e.frame) for e in done[2].events] == [("seen", "mark", "test", 2)]
+    processed = run_stage(mark, footage)
+    assert [frame.events[0].data["n"] for frame in processed] == [6, 7, 8]
+    assert [(e.kind, e.stage, e.source, e.frame) for e in processed[2].events] == [("seen", "mark", "test", 2)]
     assert mark.seen == 3
     assert LOG == ["open mark", "close"]
     assert footage[0].events == []
@@ -188,9 +188,9 @@ def test_a_frame_stage_runs_from_open_to_close_without_changing_the_input():
 def test_each_source_has_an_instance_with_the_same_options():
     mark = Mark(start=5)
     mixed = [f for pair in zip(frames(2, "a"), frames(2, "b"), strict=True) for f in pair]
-    done = run_stage(mark, mixed, batch=3, stage_id="m")
-    assert [(f.source, f.events[0].data["n"]) for f in done] == [("a", 6), ("b", 6), ("a", 7), ("b", 7)]
-    assert done[0].events[0].stage == "m"
+    processed = run_stage(mark, mixed, batch=3, stage_id="m")
+    assert [(f.source, f.events[0].data["n"]) for f in processed] == [("a", 6), ("b", 6), ("a", 7), ("b", 7)]
+    assert processed[0].events[0].stage == "m"
     assert mark.seen == 2
     assert LOG.count("open m") == LOG.count("close") == 2
 
@@ -200,9 +200,9 @@ def test_tables_are_returned_for_each_frame_at_any_batch_size(batch):
     footage = frames(4)
     for i, frame in enumerate(footage):
         frame.detections = detections([[j, 0, j + 1, 1] for j in range(i)], label=["car", "bike", "bus"][:i])
-    done = run_stage(Halve(), footage, batch=batch)
-    assert [f.detections.xyxy[:, 0].tolist() for f in done] == [[], [0], [0], [0, 2]]
-    assert [f.detections.label for f in done] == [[], ["car"], ["car"], ["car", "bus"]]
+    processed = run_stage(Halve(), footage, batch=batch)
+    assert [f.detections.xyxy[:, 0].tolist() for f in processed] == [[], [0], [0], [0, 2]]
+    assert [f.detections.label for f in processed] == [[], ["car"], ["car"], ["car", "bus"]]
     assert [len(f.detections) for f in footage] == [0, 1, 2, 3]
 
 
@@ -217,28 +217,28 @@ def test_class_names_may_differ_between_frames_of_a_batch():
     footage = frames(2)
     footage[0].detections = detections([[0, 0, 1, 1]], label=["car"])
     footage[1].detections = detections([[0, 0, 1, 1], [0, 0, 2, 2]], label=["person", "car"])
-    done = run_stage(Halve(), footage)
-    assert [f.detections.label for f in done] == [["car"], ["person"]]
-    assert done[0].detections.labels == done[1].detections.labels == ("car", "person")
+    processed = run_stage(Halve(), footage)
+    assert [f.detections.label for f in processed] == [["car"], ["person"]]
+    assert processed[0].detections.labels == processed[1].detections.labels == ("car", "person")
 
 
 def test_a_batch_stage_gets_the_requested_batches():
     sizes = Sizes()
-    done = run_stage(sizes, frames(6), batch=(1, 3))
+    processed = run_stage(sizes, frames(6), batch=(1, 3))
     assert LOG == ["1 of (1, 2, 3)", "3 of (1, 2, 3)", "1 of (1, 2, 3)", "1 of (1, 2, 3)"]
-    assert [f.tables["sizes"].extra["size"].tolist() for f in done] == [[1], [3], [3], [3], [1], [1]]
+    assert [f.tables["sizes"].extra["size"].tolist() for f in processed] == [[1], [3], [3], [3], [1], [1]]
     assert sizes.context.counters["batches"] == 4
 
 
 def test_a_stream_stage_has_a_state_for_each_source():
-    done = run_stage(CountUp(), [*frames(2, "a"), *frames(2, "b")], batch=3)
-    assert [f.events[0].data["n"] for f in done] == [1, 2, 1, 2]
+    processed = run_stage(CountUp(), [*frames(2, "a"), *frames(2, "b")], batch=3)
+    assert [f.events[0].data["n"] for f in processed] == [1, 2, 1, 2]
     assert LOG == ["begin a", "begin b"]
 
 
 def test_a_sink_gets_every_end_and_is_closed():
     sink = Collect()
-    done = run_stage(sink, [*frames(2, "a"), *frames(1, "b")], batch=2)
+    processed = run_stage(sink, [*frames(2, "a"), *frames(1, "b")], batch=2)
     assert sink.written == [
         ("a", 0, None),
         ("a", 1, None),
@@ -247,7 +247,7 @@ def test_a_sink_gets_every_end_and_is_closed():
         ("b", "end", None),
         "closed",
     ]
-    assert [f.index for f in done] == [0, 1, 0]
+    assert [f.index for f in processed] == [0, 1, 0]
 
 
 def test_a_sink_with_a_source_in_its_path_has_an_instance_per_path():
@@ -262,8 +262,8 @@ def test_a_source_returns_its_frames():
 
 
 def test_a_composite_runs_its_parts_in_order():
-    done = run_stage(Pair(), frames(2), batch=1)
-    assert [[(e.stage, e.data["n"]) for e in f.events] for f in done] == [
+    processed = run_stage(Pair(), frames(2), batch=1)
+    assert [[(e.stage, e.data["n"]) for e in f.events] for f in processed] == [
         [("pair.count", 1), ("pair.mark", 11)],
         [("pair.count", 2), ("pair.mark", 12)],
     ]
@@ -276,17 +276,17 @@ def test_an_error_of_a_stage_is_raised_with_its_line():
 
 
 def test_with_skip_a_failed_frame_is_marked_and_the_others_continue():
-    done = run_stage(Fragile(), frames(3), on_error="skip")
-    first, failed, last = (f.error for f in done)
+    processed = run_stage(Fragile(), frames(3), on_error="skip")
+    first, failed, last = (f.error for f in processed)
     assert (first, last) == (None, None)
     assert failed.startswith("fragile failed on test frame 1 (0.04 s): KeyError: 'color' (test_kit.py:")
-    assert [f.index for f in done] == [0, 1, 2]
+    assert [f.index for f in processed] == [0, 1, 2]
 
 
 def test_the_shipped_detector_runs_as_a_stage():
     from streamkit.models.card import find_card, load_card
     from streamkit.stages.inference.detectors import Detect
 
-    done = run_stage(Detect(model=load_card(find_card("demo"))), frames(2, pixels=True), batch=2)
-    assert [list(f.tables) for f in done] == [["detect"], ["detect"]]
-    assert [f.detections.labels for f in done] == [("car", "person", "bike")] * 2
+    processed = run_stage(Detect(model=load_card(find_card("demo"))), frames(2, pixels=True), batch=2)
+    assert [list(f.tables) for f in processed] == [["detect"], ["detect"]]
+    assert [f.detections.labels for f in processed] == [("car", "person", "bike")] * 2

@@ -42,5 +42,5 @@ def test_a_large_assignment_equals_that_of_scipy():
         gain = rng.uniform(-0.5, 1, shape)
         rows, columns = optimize.linear_sum_assignment(-np.maximum(gain, 0))
         column_of = assign(gain)
-        got = sum(gain[i, j] for i, j in enumerate(column_of.tolist()) if j >= 0)
-        assert np.isclose(got, np.maximum(gain, 0)[rows, columns].sum())
+        total_gain = sum(gain[i, j] for i, j in enumerate(column_of.tolist()) if j >= 0)
+        assert np.isclose(total_gain, np.maximum(gain, 0)[rows, columns].sum())

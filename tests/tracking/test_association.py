@@ -152,7 +152,9 @@ def test_a_box_without_area_starts_no_track(box):
 
 # ------------------------------------------------------------------------------------------------------------- looks
 
-RED, BLUE, UNKNOWN = (1.0, 0.0), (0.0, 1.0), (np.nan, np.nan)
+RED = (1.0, 0.0)
+BLUE = (0.0, 1.0)
+UNKNOWN = (np.nan, np.nan)
 
 
 def like_red(cosine):
@@ -350,7 +352,9 @@ def test_ocsort_replays_the_path_to_an_unexpected_position(method, score, lower)
     table = run_stage(Track(method=method, predicted=True), video)[-1].detections
     assert table.track_id.tolist() == [1]
 
-    mean, cov, box = np.zeros((4, 2)), np.zeros((4, 3)), np.zeros(4)
+    mean = np.zeros((4, 2))
+    cov = np.zeros((4, 3))
+    box = np.zeros(4)
     boxes = [np.float32((x, y, x + 40, y + 80)).astype(float) for ((x, y),) in walk]
     seen, back = np.float32(0.9), np.float32((*back, back[0] + 40, back[1] + 80)).astype(float)
     begin(mean, cov, boxes[0])

@@ -70,11 +70,11 @@ def checkout(place: Path) -> Path:
 def hits(place: Path, cache: Path, **more: str) -> list[str]:
     environment = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
     environment |= {"PYTHONPATH": str(place), "XDG_CACHE_HOME": str(cache), "PYTHONDONTWRITEBYTECODE": "1", **more}
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", CODE], env=environment, capture_output=True, text=True, cwd=place, timeout=150
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split()
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout.split()
 
 
 @pytest.mark.long

@@ -39,8 +39,8 @@ def read_alarms(config: Config, node: YamlNode | None, validate: OptionValidator
     unread = not config.stages or any(stage.type is Unread for stage in config.stages)
     if config.alarms and not takers and not unread:
         text = "no emitter takes alarms, so they appear only in the log, the report and streamkit serve"
-        way = "add one such as email, or write send: events where there is one"
-        config.warnings.append(node.problem(f"{text}; {way}"))
+        hint = "add one such as email, or write send: events where there is one"
+        config.warnings.append(node.problem(f"{text}; {hint}"))
 
 
 def _read(config: Config, name: str, entry: YamlNode, validate: OptionValidator) -> AlarmConfig | None:
@@ -81,8 +81,8 @@ def _check_emitters(config: Config, name: str, place: YamlNode) -> None:
         stage = stages.get(str(entry.value))
         if stage is None or _sends(stage) is None:
             what = "there is none" if stage is None else "is no emitter"
-            way = did_you_mean(str(entry.value), emitters, all_if_few=True) or "; put one under stages, such as email"
-            text = f"alarms.{name}.to must name emitters, got {entry.plain()!r}: {what}{way}"
+            hint = did_you_mean(str(entry.value), emitters, all_if_few=True) or "; put one under stages, such as email"
+            text = f"alarms.{name}.to must name emitters, got {entry.plain()!r}: {what}{hint}"
         elif (sends := _sends(stage)) != "events":
             text = f"alarms.{name}.to: {stage.id} has send: {sends}, and alarms are events; write send: events there"
         elif not takes_alarms(stage.options.get("when")):

@@ -10,7 +10,7 @@ from streamkit.core.units import Of
 
 
 def check_collect(graph: Graph, problems: list[Problem]) -> None:
-    """Refuse detectors that cannot be compared, and objects without a detector; tell the stage the models' names."""
+    """Reject detectors that cannot be compared and objects without a detector; set the names of the models."""
     for node in graph.certain:
         if not collects(node):
             continue
@@ -19,18 +19,19 @@ def check_collect(graph: Graph, problems: list[Problem]) -> None:
             name: card.name for name, detector in detectors_by_table.items() if (card := detector.options.get("model"))
         }
         if node.options.get("capture") == "object" and not detectors_by_table:
-            text = f"{node.id}.capture: object needs a detector above it, such as detect"
-            problems.append(node.problem(text, "capture"))
+            message = f"{node.id}.capture: object needs a detector above it, such as detect"
+            problems.append(node.problem(message, "capture"))
         disagreement = node.options.get("disagreement")
         if disagreement is not None:
-            texts = list(dict.fromkeys(_problems(graph, detectors_by_table, *disagreement["between"])))
+            reasons = dict.fromkeys(_problems(graph, detectors_by_table, *disagreement["between"]))
             problems.extend(
-                node.problem(f"{node.id}.disagreement.between: {text}", "disagreement", "between") for text in texts
+                node.problem(f"{node.id}.disagreement.between: {reason}", "disagreement", "between")
+                for reason in reasons
             )
 
 
 def _problems(graph: Graph, detectors_by_table: dict[str, Node], first: Of, second: Of) -> list[str]:
-    """Why two detectors cannot be compared."""
+    """Return the reasons why two detectors cannot be compared."""
     missing = [
         no_stage(graph, of.stage, detectors_by_table) for of in (first, second) if of.stage not in detectors_by_table
     ]

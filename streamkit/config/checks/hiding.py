@@ -42,8 +42,8 @@ def check_hidden(graph: Graph, problems: list[Problem]) -> None:
         clear = _cleared(node)
         shown = [stage.id for stage in hides if stage.id not in frame_ancestors(graph, node)] if clear else []
         if shown:
-            way = f"write from: {shown[-1]}, first where there are several, or {clear} where that is meant"
-            problems.append(node.problem(f"{node.id} would show what {', '.join(shown)} hides; {way}"))
+            hint = f"write from: {shown[-1]}, first where there are several, or {clear} where that is meant"
+            problems.append(node.problem(f"{node.id} would show what {', '.join(shown)} hides; {hint}"))
 
 
 def hiding(graph: Graph) -> list[Node]:
@@ -85,8 +85,8 @@ def _check_every(graph: Graph, node: Node, option: str, labels: tuple[str, ...],
             between = trackers(graph, part, node) if is_detector else []
             visible = [_left_clear(tracker, detector) for tracker in between]
             if not between:
-                way = f"put a tracker, `track: {{}}`, between {part.table} and {node.id}, or " if is_detector else ""
-                problems.append(part.problem(f"{text} nothing is hidden; {way}leave out every", "every"))
+                hint = f"put a tracker, `track: {{}}`, between {part.table} and {node.id}, or " if is_detector else ""
+                problems.append(part.problem(f"{text} nothing is hidden; {hint}leave out every", "every"))
             elif all(visible):
                 graph.config.warnings.append(part.problem(f"{text} {visible[0]}", "every"))
 
@@ -122,9 +122,9 @@ def _left_clear(tracker: Node, detector: Node) -> str:
     wanted = {name: min(scores) for name in names if getattr(options, name) > min(scores)}
     if options.confirm > 0:
         wanted["confirm"] = 0
-    way = ", ".join(f"{name}: {value:g}" for name, value in wanted.items())
+    settings = ", ".join(f"{name}: {value:g}" for name, value in wanted.items())
     text = f"weak and new objects, which {tracker.id} does not follow, are clear"
-    return f"{text}; with {way} under {tracker.id} it follows all" if wanted else ""
+    return f"{text}; with {settings} under {tracker.id} it follows all" if wanted else ""
 
 
 def _hide_options(node: Node) -> Iterator[tuple[str, tuple[str, ...] | None, list[str]]]:

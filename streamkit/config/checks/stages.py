@@ -37,8 +37,8 @@ def check_words(graph: Graph, problems: list[Problem]) -> None:
         above = frozenset().union(*(decoded if name == DECODE else graph.nodes[name].available for name in node.inputs))
         for word in node.reads if node.id not in graph.uncertain else ():
             if word not in above:
-                way = f"; put {_PRODUCERS[word]} above it" if word in _PRODUCERS else ""
-                text = f"{node.id} reads {word}, which no earlier stage writes{way}"
+                hint = f"; put {_PRODUCERS[word]} above it" if word in _PRODUCERS else ""
+                text = f"{node.id} reads {word}, which no earlier stage writes{hint}"
                 if word == "tensor" and "outputs" in above:
                     text = f"{node.id} reads tensor, which infer uses up; put it between preprocess and infer"
                 problems.append(node.problem(text))
@@ -56,8 +56,8 @@ def check_inputs(graph: Graph, problems: list[Problem]) -> None:
         reader: Any = node.type(**node.options)
         path = str(node.options[option])
         for source in graph.sources:
-            if why := _without_frame_numbers(source):
-                problems.append(node.problem(f"{node.id}: the boxes belong to frames by number, but {why}"))
+            if reason := _without_frame_numbers(source):
+                problems.append(node.problem(f"{node.id}: the boxes belong to frames by number, but {reason}"))
                 continue
             try:
                 chosen = reader.read(source.id).chosen

@@ -72,7 +72,8 @@ class ArrowTableBuilder:
 
     def __init__(self, send: str) -> None:
         self.schema = arrow_schema(send)
-        self._shape, self._inner = shaper(flat(send)), _INNER.get(send, "")
+        self._shape = shaper(flat(send))
+        self._inner = _INNER.get(send, "")
 
     def table(self, records: Sequence[bytes]) -> Any:
         """Return a table with a row for each of the records, which are JSON."""

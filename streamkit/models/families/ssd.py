@@ -109,12 +109,18 @@ class Ssd(Family):
         names = self._names(outputs)
         if names is None:
             output = self._only(outputs)[1][:n, 0]
-            boxes, scores, labels = output[:, :, 3:], output[:, :, 2], output[:, :, 1]
+            boxes = output[:, :, 3:]
+            scores = output[:, :, 2]
+            labels = output[:, :, 1]
         else:
             boxes, scores, labels = self._named(outputs, names)
             if boxes.ndim == 2:
-                boxes, scores, labels = boxes[None], scores[None], labels[None]
-            boxes, scores, labels = boxes[:n], scores[:n], labels[:n]
+                boxes = boxes[None]
+                scores = scores[None]
+                labels = labels[None]
+            boxes = boxes[:n]
+            scores = scores[:n]
+            labels = labels[:n]
         if len(boxes) < n:
             raise ValueError(f"{n} frames gave one list of objects; run this network with batches of 1")
         return labeled_class(

@@ -282,7 +282,9 @@ class Yolov8Obb(Yolov8):
     def candidates(self, outputs: Outputs, n: int, input_size: Size, min_score: np.ndarray) -> Any:
         """See `Family.candidates`."""
         rows = self._only(outputs)[1][:n].transpose(0, 2, 1)
-        boxes, scores, angle = rows[:, :, :4], rows[:, :, 4:-1], rows[:, :, -1]
+        boxes = rows[:, :, :4]
+        scores = rows[:, :, 4:-1]
+        angle = rows[:, :, -1]
         how: dict[str, Any] = {"coding": Coding.ROTATED, "input_size": input_size}
         return best_class(boxes, scores, min_score=min_score, angle=angle, **how)
 

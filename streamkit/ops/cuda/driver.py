@@ -20,7 +20,9 @@ from streamkit.core.data import Surface
 
 _DEVICE_TO_DEVICE = 3
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
-_BLOCK, _THREADS, _EACH = 16, 256, 4  # bytes a block; threads of a thread block; blocks a thread
+_BLOCK = 16  # bytes
+_THREADS = 256  # of a thread block
+_EACH = 4  # blocks that a thread copies
 
 
 class Copy:
@@ -59,7 +61,9 @@ class Copy:
             _check(calls.cuMemcpyDtoDAsync_v2(to, source, size, stream.ptr))
             return
         count = size // _BLOCK
-        self._to.value, self._from.value, self._count.value = to, source, count
+        self._to.value = to
+        self._from.value = source
+        self._count.value = count
         blocks = -(-count // (_THREADS * _EACH))
         _check(calls.cuLaunchKernel(self._kernel, blocks, 1, 1, _THREADS, 1, 1, 0, stream.ptr, self._arguments, None))
 

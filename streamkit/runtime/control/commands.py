@@ -92,8 +92,8 @@ class Controls:
         if texts:
             more = f"; and {len(texts) - _SHOWN_DIFFERENCES} more" if len(texts) > _SHOWN_DIFFERENCES else ""
             shown = "; ".join(texts[:_SHOWN_DIFFERENCES])
-            way = "remove the file to run as the YAML says"
-            logger.info(mask(f"{graph.config.state} changes what the YAML says: {shown}{more}; {way}"))
+            hint = "remove the file to run as the YAML says"
+            logger.info(mask(f"{graph.config.state} changes what the YAML says: {shown}{more}; {hint}"))
         return paused
 
     def stage_state(self, id_: str) -> StageStateFile | None:

@@ -53,8 +53,8 @@ def checked(graph: Graph, id_: str, values: Mapping[str, Any]) -> list[tuple[Nod
         node_values = {name: value for name, value in values.items() if name in names}
         new = validate.some(node.type, tree(node_values, id_))
         if new and not problems:
-            if (why := refusal(node.type, {**node.options, **new})) is not None:
-                problems.append(Problem(id_, 0, 0, why))
+            if (reason := refusal(node.type, {**node.options, **new})) is not None:
+                problems.append(Problem(id_, 0, 0, reason))
             changes.append((node, new))
     if not problems:
         after = {node.id: replace(node, options={**node.options, **new}) for node, new in changes}

@@ -36,7 +36,8 @@ class StageStateFile:
     """
 
     def __init__(self, path: Path, stage: str) -> None:
-        self._path, self._stage = path, stage
+        self._path = path
+        self._stage = stage
         self._save_start_s = time.monotonic()
         self._running: ThreadFuture[None] | None = None
         self._left: dict[str, bytes | None] = {}
@@ -95,7 +96,7 @@ class CarriedState(StageStateFile):
         return False
 
     def save(self, changed: Mapping[str, bytes | None], *, wait: bool = False) -> None:
-        """See `StageState.save`; nothing is stored unless a rebuild has begun."""
+        """See `StageState.save`; nothing is stored unless a rebuild has started."""
         if self._path.parent.is_dir():
             super().save(changed, wait=wait)
 

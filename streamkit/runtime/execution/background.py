@@ -26,9 +26,11 @@ class ThreadedBackground(Background[_P, _T]):
 
     def __init__(self, work: Callable[[_P, Stopped], _T], workers: int = 1, depth: int = 1, name: str = "") -> None:
         super().__init__(work, workers, depth, name)
-        self._name, self._depth = name, depth
+        self._name = name
+        self._depth = depth
         self._queue = Channel[_P](depth, sole=True)
-        self._lock, self._over = threading.Lock(), threading.Event()
+        self._lock = threading.Lock()
+        self._over = threading.Event()
         self._open: dict[int, _P] = {}  # by identity
         self._threads = [start(f"{name}/background-{number}", self._run) for number in range(workers)]
 

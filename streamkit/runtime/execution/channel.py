@@ -149,7 +149,8 @@ class Channel(Generic[_T]):
     def close(self, error: BaseException | None = None) -> None:
         """Close the channel: no item will follow; the reader gets `error` after the last item."""
         with self._lock:
-            self._closed, self._error = True, error
+            self._closed = True
+            self._error = error
             self._changed.notify_all()
 
     def abort(self) -> None:
@@ -168,7 +169,8 @@ class Outlet:
     """
 
     def __init__(self, readers: Sequence[Channel[Batch]], workers: int) -> None:
-        self._readers, self._workers = readers, workers
+        self._readers = readers
+        self._workers = workers
         self._ahead = 4 * workers
         self._next = 0
         self._early: dict[int, Batch] = {}  # by sequence number

@@ -116,7 +116,8 @@ class PeriodicTimer:
     """Calls `tick` every `every_s` seconds on its own thread while the context is open."""
 
     def __init__(self, every_s: float, tick: Callable[[], None]) -> None:
-        self._every_s, self._tick = every_s, tick
+        self._every_s = every_s
+        self._tick = tick
         self._over = threading.Event()
 
     def _loop(self) -> None:

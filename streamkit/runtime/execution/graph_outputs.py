@@ -59,9 +59,13 @@ class GraphOutputs:
         batch_done: Callable[[int], None] = lambda sequence: None,
         source_complete: Callable[[str], None] = lambda source: None,
     ) -> None:  # fmt: skip
-        self._count_sources, self._batch_done = count_sources, batch_done
-        self._source_complete, self._passed = source_complete, Counter[str]()
-        self.finished, self.detections, self.events = Counter[str](), Counter[str](), Counter[str]()
+        self._count_sources = count_sources
+        self._batch_done = batch_done
+        self._source_complete = source_complete
+        self._passed = Counter[str]()
+        self.finished = Counter[str]()
+        self.detections = Counter[str]()
+        self.events = Counter[str]()
         self.event_counter = EventCounter(graph)
         self.latency: defaultdict[str, Histogram] = defaultdict(Histogram)
         self.lock = threading.Lock()

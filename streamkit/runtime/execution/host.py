@@ -54,7 +54,9 @@ class HeapTrimmer:
     """
 
     def __init__(self, every_s: float = 5.0) -> None:
-        self._every_s, self._trimmed_s, self._closed = every_s, -every_s, 0
+        self._every_s = every_s
+        self._trimmed_s = -every_s
+        self._closed = 0
         self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 
     def count_close(self) -> None:
@@ -65,7 +67,8 @@ class HeapTrimmer:
         """Trim the heaps if something was closed since the last time; return whether that happened."""
         if self._trim is None or not self._closed or now_s - self._trimmed_s < self._every_s:
             return False
-        self._closed, self._trimmed_s = 0, now_s
+        self._closed = 0
+        self._trimmed_s = now_s
         self._trim(0)
         return True
 

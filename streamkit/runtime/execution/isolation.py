@@ -62,7 +62,10 @@ class BatchSnapshot:
         for frame, image, skipped, tables, events, facts, shown in self._frames:
             _restore_image(frame, image)
             frame._state.skipped_detectors = skipped
-            frame.tables, frame.events, frame.facts, frame.shown = tables, events, facts, shown
+            frame.tables = tables
+            frame.events = events
+            frame.facts = facts
+            frame.shown = shown
         if self._restore_states is not None:
             self._restore_states()
 
@@ -79,8 +82,10 @@ class StateCopies:
 
     def __init__(self, all_: dict[str, Any], lost: Callable[[str], None]) -> None:
         _keep_handles()
-        self._all, self._lost = all_, lost
-        self._copies, self._seconds = 0, 0.0
+        self._all = all_
+        self._lost = lost
+        self._copies = 0
+        self._seconds = 0.0
         self._without: str | None = None  # the reason why no copies are made
 
     def copied(self, sources: set[str]) -> Callable[[], None]:

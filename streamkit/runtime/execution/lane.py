@@ -95,7 +95,10 @@ def opening_order(lanes: Sequence[Lane], device: Device) -> OpeningOrder:
     as a tracker is compiled for 20 to 30 s on its first run on a machine. Sinks do: they create files. Networks open
     alone with TensorRT: its engine of a second like network is loaded from the first one's file.
     """
-    side_by_side, meanwhile, alone, sinks = list[Lane](), list[Lane](), list[Lane](), list[Lane]()
+    side_by_side = list[Lane]()
+    meanwhile = list[Lane]()
+    alone = list[Lane]()
+    sinks = list[Lane]()
     for lane in lanes:
         if device.kind == "cpu" or _opens_alone(lane):
             place = alone
@@ -151,12 +154,17 @@ class LaneThread:
         self, lane: Lane, runners: Sequence[Runner], device: Device, ready: Callable[[], None], fail: Fail,
         finished: Callable[[Lane, Batch], None], spans: Callable[[], Spans] = Spans,
     ) -> None:  # fmt: skip
-        self.lane, self.runners = lane, runners
+        self.lane = lane
+        self.runners = runners
         for runner, after in itertools.pairwise(runners):
             runner.splits_outputs = after.node.type.spec.splits_outputs
-        self._ready, self._fail, self._finished, self._spans = ready, fail, finished, spans
+        self._ready = ready
+        self._fail = fail
+        self._finished = finished
+        self._spans = spans
         self.device: LaneDevice = lane_device(device, lane.on_device)
-        self._on, self._stream_on = device, device if lane.on_device else None
+        self._on = device
+        self._stream_on = device if lane.on_device else None
 
     def __call__(self) -> None:
         """Open the stages, process batches until the inputs are closed, close the stages."""

@@ -13,7 +13,9 @@ import numpy as np
 class Histogram:
     """Histogram of durations from 10 µs to 1,000 s in buckets 2 % apart; its memory is constant."""
 
-    _LOW, _STEP, _SIZE = 1e-5, math.log(1.02), 932
+    _LOW = 1e-5
+    _STEP = math.log(1.02)
+    _SIZE = 932
 
     def __init__(self) -> None:
         self.counts = np.zeros(self._SIZE, np.int64)

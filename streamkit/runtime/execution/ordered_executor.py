@@ -45,8 +45,11 @@ class ThreadedExecutor(OrderedExecutor):
         self, device: Device, sources: int, spans: Callable[[], Spans] = Spans,
         process: Callable[..., MessageProcess] | None = None,
     ) -> None:  # fmt: skip
-        self._device, self._spans, self._process = device, spans, process
-        self.cores, self.sources = cores(), min(sources, files_at_once(device))
+        self._device = device
+        self._spans = spans
+        self._process = process
+        self.cores = cores()
+        self.sources = min(sources, files_at_once(device))
 
     def run(
         self, parts: Iterator[_P], workers: Sequence[Callable[[_P], Iterator[_T]]], depth: int
@@ -83,13 +86,18 @@ class _PartQueue(Generic[_P, _T]):
         self, parts: Iterator[_P], workers: Sequence[Callable[[_P], Iterator[_T]]], depth: int, device: Device,
         spans: Callable[[], Spans],
     ) -> None:  # fmt: skip
-        self._parts, self._workers, self._depth, self._device, self._spans = parts, workers, depth, device, spans
+        self._parts = parts
+        self._workers = workers
+        self._depth = depth
+        self._device = device
+        self._spans = spans
         self._free = list(range(len(workers)))  # a heap: few parts need few workers
         self._parts_in_order = Channel[Channel[_T]](len(workers))
         self._first: Channel[_T] | None = None
         self._open: list[Channel[_T]] = []
         self._ended = False
-        self._take_lock, self._lock = threading.Lock(), threading.Lock()
+        self._take_lock = threading.Lock()
+        self._lock = threading.Lock()
 
     def work(self) -> None:
         """Take and process parts until there are no more."""
@@ -138,7 +146,8 @@ class _PartQueue(Generic[_P, _T]):
             except StopIteration:
                 self._ended = True
             except BaseException as raised:
-                self._ended, error = True, raised
+                self._ended = True
+                error = raised
             if not self._ended or error is not None:
                 with self._lock:
                     self._open.append(results)

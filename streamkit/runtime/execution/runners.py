@@ -17,7 +17,7 @@ from streamkit.core.logs import STAGE
 from streamkit.core.records import batch_lines
 from streamkit.core.stage import BatchStage, FrameStage, Sink, Stage, StreamStage
 from streamkit.emit.emitter import Emitter
-from streamkit.emit.sender import GIVEN_UP, Sender
+from streamkit.emit.sender import DROPPED_BY_BROKER, Sender
 from streamkit.emit.spool import DROPPED as SPOOL_DROPPED
 from streamkit.io.outputs import fill_path
 from streamkit.runtime.execution import isolation
@@ -382,7 +382,7 @@ class EmitterRunner(SinkRunner):
         if self._sending is not None:
             self._sending.drop()
         super().close()
-        names = (*SPOOL_DROPPED, *GIVEN_UP)
+        names = (*SPOOL_DROPPED, *DROPPED_BY_BROKER)
         if lost := [f"{self.counters[name]:,} {name}" for name in names if self.counters[name]]:
             self.meter.other_errors += 1
             self.log(f"{self.node.id} lost records: {'; '.join(lost)}")
@@ -482,7 +482,9 @@ class LossySinkThread:
     def __init__(
         self, sink: Sink, device: Device, name: str, failed: Callable[[Frame | None, Exception], None]
     ) -> None:
-        self.sink, self._device, self._failed = sink, device, failed
+        self.sink = sink
+        self._device = device
+        self._failed = failed
         self.frames = Channel[Frame](_DEPTH)
         self.thread = start(name, self._run)
 

@@ -51,7 +51,7 @@ def batches_ahead(device: Device) -> int:
     return 4 if device.kind == "cpu" else 2
 
 
-def instances(nodes: Sequence[Node], device: Device, own_cores: int | None = None) -> int:
+def instances(nodes: Sequence[Node], device: Device, reserved_cores: int | None = None) -> int:
     """Number of threads that share a lane: one per core for batch stages on the CPU, else one.
 
     A stage that looks across sources has a single instance.
@@ -59,11 +59,11 @@ def instances(nodes: Sequence[Node], device: Device, own_cores: int | None = Non
     Args:
         nodes: the lane's stages.
         device: the pipeline's device.
-        own_cores: number of cores reserved for the pipeline, if it may not use all cores of the process.
+        reserved_cores: number of cores reserved for the pipeline, if it may not use all cores of the process.
     """
     configured = [node.run.instances for node in nodes if node.run.instances is not None]
     if not nodes[0].on_device or any(scope_of(node.type) == "pipeline" for node in nodes):
         return 1
     if configured:
         return max(configured)
-    return (own_cores or cores()) if device.kind == "cpu" else 1
+    return (reserved_cores or cores()) if device.kind == "cpu" else 1

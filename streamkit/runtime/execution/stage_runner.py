@@ -61,7 +61,10 @@ class Runner:
     keeps_lines = False
 
     def __init__(self, node: Node, context: MakeContext, fail: Fail) -> None:
-        self.node, self.meter, self._context, self._fail = node, StageMeter(), context, fail
+        self.node = node
+        self.meter = StageMeter()
+        self._context = context
+        self._fail = fail
         self.counters = Counters()
         self.call: tuple[float, int] | None = None
         self.dead = self.opening = False
@@ -96,8 +99,8 @@ class Runner:
             key: identifies the instance, such as a source id.
             replaced: options that replace those of the YAML.
         """
-        if (why := self._unopened.get(key)) is not None:
-            raise NotOpenedError(why)  # a new exception: raising one again extends its traceback and keeps its frame
+        if (reason := self._unopened.get(key)) is not None:
+            raise NotOpenedError(reason)  # a new exception: raising one again extends its traceback and keeps its frame
         stage = self.make(**replaced)
         try:
             stage.open()
@@ -125,7 +128,8 @@ class Runner:
         Raises:
             StreamkitError: it cannot be opened; the text names the stage.
         """
-        self.opening, token = True, STAGE.set(self.node.id)
+        self.opening = True
+        token = STAGE.set(self.node.id)
         try:
             self.open()
         except StreamkitError:
@@ -147,7 +151,8 @@ class Runner:
 
     def run(self, batch: Batch) -> Batch:
         """Run the stage on a batch of any length, including an empty one."""
-        self.call, token = (time.monotonic(), threading.get_ident()), STAGE.set(self.node.id)
+        self.call = (time.monotonic(), threading.get_ident())
+        token = STAGE.set(self.node.id)
         try:
             if self._changes:
                 self._change()
@@ -202,7 +207,8 @@ class Runner:
         id_, counters = self.node.id, self.counters
         for frame in frames:
             state = frame._state
-            state.stage, state.counters = id_, counters
+            state.stage = id_
+            state.counters = counters
 
     def end(self, source: str) -> None:
         """Release what belongs to `source`: it has no further frames."""
@@ -237,7 +243,9 @@ class Runner:
         if not isinstance(output, Batch):
             raise TypeError(f"{self.node.type.__name__}.process must return a Batch, got {type(output).__name__}")
         if output is not batch:
-            output.sequence, output.ended, output.ready = batch.sequence, batch.ended, output.ready or batch.ready
+            output.sequence = batch.sequence
+            output.ended = batch.ended
+            output.ready = output.ready or batch.ready
             failed_ids = set(map(id, output.failed))
             output.failed = [*(frame for frame in batch.failed if id(frame) not in failed_ids), *output.failed]
         return output
@@ -275,7 +283,8 @@ class Runner:
         well = [row for row in range(len(batch.frames)) if row not in errors]
         remaining = batch.take(well) if well else Batch([], batch.xp, sequence=batch.sequence)
         remaining.failed = [*batch.failed, *(batch.frames[row] for row in errors)]
-        remaining.ended, remaining.ready = batch.ended, batch.ready
+        remaining.ended = batch.ended
+        remaining.ready = batch.ready
         return remaining
 
     def _failure(self, error: BaseException, frame: Frame | None = None, when: str = "") -> StageError:

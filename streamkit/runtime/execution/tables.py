@@ -59,8 +59,12 @@ def merge_batches(batches: Sequence[Batch]) -> Batch:
         failed_frame = failed.get(frame._state.position, frame)
         if failed_frame is not frame:  # it failed in another branch, or in both; its events are kept
             _add_events(failed_frame, frame)
-    result.failed, result.ended, result.sequence = list(failed.values()), first.ended, first.sequence
-    result.ready, result.lines, result.trace = first.ready, None, first.trace
+    result.failed = list(failed.values())
+    result.ended = first.ended
+    result.sequence = first.sequence
+    result.ready = first.ready
+    result.lines = None
+    result.trace = first.trace
     return result
 
 

@@ -51,7 +51,10 @@ class Inlet:
     )  # fmt: skip
 
     def __init__(self, batcher: Batcher, source: str, room: AwaitedCondition, drops: Counters) -> None:
-        self._batcher, self.source, self.room, self.drops = batcher, source, room, drops
+        self._batcher = batcher
+        self.source = source
+        self.room = room
+        self.drops = drops
         self.waiting: deque[tuple[float, Frame]] = deque()
         self.ended = self.live = self.flushing = False
         self.events: list[Event] = []
@@ -64,7 +67,9 @@ class Inlet:
         Raises:
             Aborted: the run was aborted, or the source was ended by another thread.
         """
-        batcher, waiting, live = self._batcher, self.waiting, frame.due_s is not None
+        batcher = self._batcher
+        waiting = self.waiting
+        live = frame.due_s is not None
         with batcher._lock:
             if live is not self.live and not self.ended:
                 self.live = live
@@ -165,9 +170,14 @@ class Batcher:
         self, size: int, max_wait_s: float, xp: Any, ahead: int = 2, max_latency_s: float = LIVE_LATENCY_S,
         per_source: bool = False, first_size: int | None = None, live_bytes: Callable[[], int] = lambda: 1 << 30,
     ) -> None:  # fmt: skip
-        self._size, self._max_wait_s, self._xp, self._ahead = size, max_wait_s, xp, ahead
+        self._size = size
+        self._max_wait_s = max_wait_s
+        self._xp = xp
+        self._ahead = ahead
         self._wanted = size if first_size is None else first_size
-        self._max_latency_s, self._per_source, self._live_bytes = max_latency_s, per_source, live_bytes
+        self._max_latency_s = max_latency_s
+        self._per_source = per_source
+        self._live_bytes = live_bytes
         self.inlets: dict[str, Inlet] = {}
         self.first_done = threading.Event()
         self._live: deque[Inlet] = deque()  # live sources with frames that wait, in turn
@@ -325,7 +335,8 @@ class Batcher:
         self._queued -= 1
         if inlet.events:
             frame.events[:0], inlet.events = inlet.events, []
-        frame._state.ordinal, inlet.taken = inlet.taken, inlet.taken + 1
+        frame._state.ordinal = inlet.taken
+        inlet.taken += 1
         return frame
 
     def _full(self, inlet: Inlet) -> bool:

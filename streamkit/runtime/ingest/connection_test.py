@@ -55,8 +55,10 @@ class ConnectionTest:
         options = {**config.options, **{name: value for name, value in _OVERRIDES.items() if name in names}}
         source = config.type(**options)
         assert isinstance(source, Source)
-        self._source, self._uri = source, str(config.options.get("uri", ""))
-        self._start_s, self._limit_s = time.monotonic(), limit_s
+        self._source = source
+        self._uri = str(config.options.get("uri", ""))
+        self._start_s = time.monotonic()
+        self._limit_s = limit_s
         source.context = Context(config.id, runtime=RuntimeContext())
         self._work = ThreadFuture(self._run, "connection test")
 
@@ -92,12 +94,14 @@ class ConnectionTest:
                 self._source.close()
         except SourceError as error:
             if not self.late:  # otherwise `stop` has interrupted it
-                outcome.cause, outcome.error = error.cause, self._text(str(error))
+                outcome.cause = error.cause
+                outcome.error = self._text(str(error))
         except Exception as error:  # of a plugin's source
             outcome.error = self._text(describe(error))
         outcome.facts = dict(facts)
         if outcome.image is None and not outcome.error:
-            outcome.cause, outcome.error = "timeout", f"there is no frame within {self._limit_s:g} s"
+            outcome.cause = "timeout"
+            outcome.error = f"there is no frame within {self._limit_s:g} s"
         return self._finished(outcome)
 
     def _first_image(self) -> bytes | None:

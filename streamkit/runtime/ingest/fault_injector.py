@@ -46,7 +46,8 @@ class FaultInjector:
         self.realtime = False
         self._opened_s: float | None = None
         self._back_s = 0.0  # on the monotonic clock
-        self._frames, self._packets = _Passed(), _Passed()
+        self._frames = _Passed()
+        self._packets = _Passed()
 
     def begin(self) -> None:
         """Prepare for an opening of the source. Faults that were due while it was closed are skipped."""
@@ -103,7 +104,8 @@ class FaultySource(Source):
     """
 
     def __init__(self, inner: Source, faults: FaultInjector) -> None:
-        self._inner, self._faults = inner, faults
+        self._inner = inner
+        self._faults = faults
         self._stopped = False
 
     @property
@@ -232,7 +234,8 @@ class _Passed:
     def __call__(self, now_s: float) -> None:
         if now_s < self._last_s:
             self._ahead_s = self.time_s - now_s
-        self._last_s, self.time_s = now_s, now_s + self._ahead_s
+        self._last_s = now_s
+        self.time_s = now_s + self._ahead_s
 
 
 def faults_of(sources: Iterable[SourceConfig]) -> dict[str, FaultInjector]:

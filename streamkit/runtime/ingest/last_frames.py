@@ -24,7 +24,8 @@ class LastFrames:
     """
 
     def __init__(self, put: Callable[[Frame], None], wait: Callable[[], None]) -> None:
-        self._put, self._wait = put, wait
+        self._put = put
+        self._wait = wait
         self.held: deque[Frame] = deque()
 
     def put(self, frame: Frame) -> None:

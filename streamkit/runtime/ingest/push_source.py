@@ -82,11 +82,14 @@ class PushQueue:
     """
 
     def __init__(self, source: PushSource, id_: str, device: Device) -> None:
-        self.source, self._id = source, id_
+        self.source = source
+        self._id = id_
         self.counters = Counters()
         self._import = ImageImporter(device, bgr=source.channels == "bgr", counters=self.counters)
         self._size = source.width, source.height
-        self._index, self._pts_s, self._start_s = 0, -math.inf, 0.0
+        self._index = 0
+        self._pts_s = -math.inf
+        self._start_s = 0.0
         self._waiting: deque[Frame] = deque()
         self._ended = False
         self._changed = threading.Condition()
@@ -118,13 +121,18 @@ class PushQueue:
             pts_s = self._time_s(pts_s)
             frame = Frame(self._id, self._index, pts_s, width, height, self._import(array))
             if self.source.live:
-                frame.due_s, frame.time_s = time.monotonic(), time.time()
+                frame.due_s = time.monotonic()
+                frame.time_s = time.time()
             self._put(frame, check)
-            self._size, self._index, self._pts_s = (width, height), self._index + 1, pts_s
+            self._size = (width, height)
+            self._index += 1
+            self._pts_s = pts_s
 
     def _time_s(self, pts_s: float | None) -> float:
         """The time of the next frame; checked."""
-        live, fps, id_ = self.source.live, self.source.fps, self._id
+        live = self.source.live
+        fps = self.source.fps
+        id_ = self._id
         if pts_s is None and live:
             now_s = time.monotonic()
             self._start_s = self._start_s or now_s
@@ -152,7 +160,7 @@ class PushQueue:
     def _put(self, frame: Frame, check: Callable[[], None]) -> None:
         with self._changed:
             while len(self._waiting) >= _FRAMES and not self._ended:
-                if self.source.live:  # the run has not begun, or is paused; the batcher drops other frames
+                if self.source.live:  # the run has not started, or is paused; the batcher drops other frames
                     self._waiting.popleft()
                     self.counters.add(QUEUE_FULL)
                     break

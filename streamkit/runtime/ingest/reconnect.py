@@ -43,14 +43,17 @@ class ReconnectingSource(Source):
     """
 
     def __init__(self, inner: Source, retry: Retry) -> None:
-        self._inner, self._retry = inner, retry
+        self._inner = inner
+        self._retry = retry
         self._stopped = threading.Event()
         self._freeze_detector = None if retry.frozen_s is None else FreezeDetector(retry.frozen_s)
         self._last: tuple[int, float] | None = None  # index and time of the last frame
         self._last_s = 0.0  # when it arrived, or when the next was requested, on the monotonic clock
         self._held_s = 0.0  # total time for which the reader held frames, as in a pause
         self._live = False  # whether it was a frame of a live source
-        self._index, self._shift_s = 0, 0.0  # added to indices and times of frames
+        # added to indices and times of frames
+        self._index = 0
+        self._shift_s = 0.0
         self._failed = 0  # consecutive connections without a frame
         self._level = 0  # of the back-off
         self._since_s: float | None = None  # when the last connection was lost, on the monotonic clock
@@ -79,7 +82,8 @@ class ReconnectingSource(Source):
         self.context.runtime.report_status("connecting", None, "")
         start_s = time.monotonic()
         while not self._stopped.is_set():
-            self._opened_s, before = time.monotonic(), self._last
+            self._opened_s = time.monotonic()
+            before = self._last
             try:
                 yield from self._connection()
                 if self._stopped.is_set() or not self._live:
@@ -107,14 +111,16 @@ class ReconnectingSource(Source):
                             return
                         self._begin(frame)
                         first = False
-                    frame.index, frame.pts_s = frame.index + self._index, frame.pts_s + self._shift_s
+                    frame.index += self._index
+                    frame.pts_s += self._shift_s
                     self._last_s = time.monotonic()
                     self._last = frame.index, frame.pts_s
                     self._live = frame.time_s is not None
                     self._check_frozen(frame)
                     yield frame
                     resumed_s = time.monotonic()
-                    self._held_s, self._last_s = self._held_s + resumed_s - self._last_s, resumed_s
+                    self._held_s = self._held_s + resumed_s - self._last_s
+                    self._last_s = resumed_s
         finally:
             inner.close()
             heap_trimmer.count_close()
@@ -167,17 +173,17 @@ class ReconnectingSource(Source):
         else:
             self._failed += 1
             self.context.counters.add("connection attempts failed")
-        given_up = None
+        limit_reached = None
         if retry.attempts is not None and self._failed >= retry.attempts:
-            given_up = f"after {self._failed} attempts"
+            limit_reached = f"after {self._failed} attempts"
         elif retry.give_up_s is not None and now_s - seen_s >= retry.give_up_s:
-            given_up = f"after {now_s - seen_s:.0f} s without a frame"
-        if given_up is not None:
-            raise SourceError(f"{text_of(error)}; given up {given_up}", cause=error.cause) from error
+            limit_reached = f"after {now_s - seen_s:.0f} s without a frame"
+        if limit_reached is not None:
+            raise SourceError(f"{text_of(error)}; given up {limit_reached}", cause=error.cause) from error
         if had_frames or error.cause != self._cause or self._since_s is None:
             what = "cannot be reached" if self._last is None else "is lost" if had_frames else "is still away"
-            why = f" ({error.cause})" if error.cause else ""
-            text = f"{what} {at_now()}{why}: {text_of(error)}; trying again"
+            reason = f" ({error.cause})" if error.cause else ""
+            text = f"{what} {at_now()}{reason}: {text_of(error)}; trying again"
             self._logged = self._log(logging.WARNING, text) or (self._logged and not had_frames)
         self._cause = error.cause
         self._since_s = now_s if self._since_s is None else self._since_s
@@ -212,7 +218,9 @@ class _MessageLimiter:
     """Rate limit for messages: a short burst, then one now and then; a flapping source does not fill the log."""
 
     def __init__(self) -> None:
-        self._left, self._filled_s, self._left_out = float(_BURST), time.monotonic(), 0
+        self._left = float(_BURST)
+        self._filled_s = time.monotonic()
+        self._left_out = 0
 
     def __call__(self, always: bool) -> int | None:
         """Number of messages omitted before this one; None if this one is omitted too."""
@@ -223,7 +231,8 @@ class _MessageLimiter:
             self._left_out += 1
             return None
         self._left -= 0 if always else 1
-        left_out, self._left_out = self._left_out, 0
+        left_out = self._left_out
+        self._left_out = 0
         return left_out
 
 

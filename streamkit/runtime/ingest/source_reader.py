@@ -56,9 +56,14 @@ class SourceReader:
 
     def __init__(self, config: SourceConfig, state: SourceState, batcher: Batcher, make: Make, limit: int | None,
                  spans: Callable[[], Spans], wait_for_results: WaitForResults | None = None) -> None:  # fmt: skip
-        self.config, self.state, self._wait_for_results = config, state, wait_for_results
+        self.config = config
+        self.state = state
+        self._wait_for_results = wait_for_results
         self.error: BaseException | None = None
-        self._batcher, self._make, self._limit, self._spans = batcher, make, limit, spans
+        self._batcher = batcher
+        self._make = make
+        self._limit = limit
+        self._spans = spans
         self._changed = threading.Condition()
         self.paused = self._over = False
         self._stopped_by_pause = False  # whether a pause stopped the source; the pause may end before the source does
@@ -67,7 +72,9 @@ class SourceReader:
         self.start_number = 0
         self._source: Source | None = None
         self._inlet: Inlet | None = None
-        self._index, self._shift_s = 0, 0.0  # added to indices and times after the source was opened again
+        # added to indices and times after the source was opened again
+        self._index = 0
+        self._shift_s = 0.0
         self._last: LastFrame | None = None
         self._size: tuple[int, int] | None = None  # of the last frame
         self._resized = False
@@ -79,7 +86,7 @@ class SourceReader:
 
     def __call__(self) -> None:
         """Pass frames to the batcher until the source ends."""
-        self.state.begun = True
+        self.state.started = True
         try:
             inlet = self._batcher.begin(self.config.id, self.state.drops)
         except Aborted:
@@ -157,13 +164,15 @@ class SourceReader:
 
     def _read(self, inlet: Inlet) -> bool:
         """Open and read the source; return True at its end, False if a pause has stopped it."""
-        source, state, again = self._make(self.config, self.state, self._set_state), self.state, self._last is not None
-        id_, first = self.config.id, True
-        with self._changed:
-            self._source, self._stopped_by_pause, self._can_hold = source, False, not source.unbounded
-            if self._over or self.paused:
-                return self._over
-        spans, packets = self._spans(), source.context.runtime.packet_buffer
+        source = self._make(self.config, self.state, self._set_state)
+        state = self.state
+        again = self._last is not None
+        id_ = self.config.id
+        first = True
+        if not self._may_open(source):
+            return self._over
+        spans = self._spans()
+        packets = source.context.runtime.packet_buffer
         put = spans.call("wait for the batcher", inlet.put, waiting=True)
         last = self._last_frames(source, inlet, put)
         held = () if last is None else last.held
@@ -193,7 +202,8 @@ class SourceReader:
                         self._continue_from_last(frame)
                     if frame.time_s is not None and not isinstance(source, PushedFrames) and self._jumps(frame):
                         source.context.counters.add(JUMPS)
-                    frame.index, frame.pts_s = frame.index + self._index, frame.pts_s + self._shift_s
+                    frame.index += self._index
+                    frame.pts_s += self._shift_s
                     if (frame.width, frame.height) == self._size and frame._state.shape_size is None:
                         frame._state.shape_size = state.shape_size
                     else:
@@ -223,6 +233,13 @@ class SourceReader:
             self._source = None
             source.close()
         return self._over or not self._stopped_by_pause
+
+    def _may_open(self, source: Source) -> bool:
+        with self._changed:
+            self._source = source
+            self._stopped_by_pause = False
+            self._can_hold = not source.unbounded
+            return not (self._over or self.paused)
 
     def _last_frames(self, source: Source, inlet: Inlet, put: Callable[[Frame], None]) -> LastFrames | None:
         """What holds back the last frames, passes them on and counts them; None if there is nothing to wait for."""
@@ -277,7 +294,8 @@ class SourceReader:
 
     def _arrive(self) -> SynchronizedStart | None:
         """Count the source at its start barrier; return the barrier on the first call, None afterwards."""
-        line, self.start_line = self.start_line, None
+        line = self.start_line
+        self.start_line = None
         if line is not None:
             line.arrive()
         return line

@@ -31,7 +31,7 @@ class SourceState(SourceCounts):
         shape_size: width and height of its first frame, which shapes in pixels refer to; None before it.
         error: why the source failed, or None.
         raised: the exception for `error`.
-        begun: whether its turn has come; files may have to wait for it.
+        started: whether it has started; files may wait for their turn.
         done: whether it has ended.
         state: one of `STATES`.
         cause: why it is in that state, in one word, such as `auth` or `lost`; or None.
@@ -50,7 +50,7 @@ class SourceState(SourceCounts):
     shape_size: tuple[int, int] | None = None
     error: str | None = None
     raised: Exception | None = None
-    begun: bool = False
+    started: bool = False
     done: bool = False
     state: str = "connecting"
     cause: str | None = None
@@ -68,15 +68,18 @@ class SourceState(SourceCounts):
             self.since_s = time.time()
         self._lost = self._lost or state == "reconnecting"
         if state == "running" and self._lost:
-            self.reconnects, self._lost = self.reconnects + 1, False
-        self.state, self.cause, self.message = state, cause, message
+            self.reconnects += 1
+            self._lost = False
+        self.state = state
+        self.cause = cause
+        self.message = message
 
     def sample(self, now_s: float) -> None:
         """Add a sample of the counts at a monotonic time in seconds, for the rates; call it about once a second."""
         self._samples.append((now_s, self.frames, self.out))
 
-    def add_earlier(self, earlier: SourceState) -> None:
-        """Add the counts of the same source in a process that has ended."""
+    def merge_previous(self, earlier: SourceState) -> None:
+        """Merge the counts and the history of the same source in an earlier process, which has ended."""
         self.merge(earlier)
         self.last = self.last or earlier.last
         self.first_failure = earlier.first_failure or self.first_failure
@@ -108,7 +111,8 @@ class SourceState(SourceCounts):
         """Increase per second of a column of the samples; 0 until there are two."""
         if not self.rated:
             return 0.0
-        first, last = self._samples[0], self._samples[-1]
+        first = self._samples[0]
+        last = self._samples[-1]
         return (last[column] - first[column]) / (last[0] - first[0]) if last[0] > first[0] else 0.0
 
     def report(self) -> dict[str, Any]:

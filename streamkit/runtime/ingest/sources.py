@@ -33,7 +33,7 @@ from streamkit.runtime.ingest.batcher import Batcher
 from streamkit.runtime.ingest.source_reader import Make, SourceReader, SynchronizedStart, WaitForResults
 from streamkit.runtime.ingest.source_status import RemovedSources, SourceState
 
-GIVEN_UP = "frames dropped: run aborted"
+DROPPED_BY_ABORT = "frames dropped: run aborted"
 
 
 def in_realtime(config: SourceConfig) -> SourceConfig:
@@ -96,16 +96,24 @@ class Sources:
         wait_for_results: WaitForResults | None = None, refused: Mapping[str, str] = MappingProxyType({}),
         source_removed: Callable[[str], None] = lambda id_: None,
     ) -> None:  # fmt: skip
-        self._realtime, self._wait_for_results = realtime, wait_for_results
+        self._realtime = realtime
+        self._wait_for_results = wait_for_results
         self._source_removed = source_removed
-        self._batcher, self._make, self._limit, self._spans = batcher, make, limit, spans
-        self._parallel_files, self._read, self._fail, self._keep_running = parallel_files, read, fail, keep_running
+        self._batcher = batcher
+        self._make = make
+        self._limit = limit
+        self._spans = spans
+        self._parallel_files = parallel_files
+        self._read = read
+        self._fail = fail
+        self._keep_running = keep_running
         self._lock = threading.Lock()
         self._readers: dict[str, SourceReader] = {}
         self._files: deque[SourceReader] = deque()  # files that wait for their turn
         self._running: set[SourceReader] = set()  # files that are read
         self._started = self.stopping = False
-        self._line, self._early = SynchronizedStart(), set[str]()  # ids of the sources that were started early
+        self._line = SynchronizedStart()
+        self._early = set[str]()  # ids of the sources that were started early
         self.has_live = keep_running if live_may_come is None else live_may_come
         # sources that are not yet in the totals of `removed`, by id: a removed source and its successor may share an id
         self._open: dict[str, list[SourceState]] = {}
@@ -149,7 +157,8 @@ class Sources:
             waiting = [reader for reader in others if not reader.state.done]
             self._batcher.expect(len(waiting) + self._keep_running)
             for reader in [reader for reader in waiting if is_unbounded(reader.config) and not reader.paused]:
-                reader.start_line, reader.start_number = self._line, self._line.join()
+                reader.start_line = self._line
+                reader.start_number = self._line.join()
             self._line.release()
             for reader in sorted(waiting, key=lambda reader: reader.start_line is None):
                 self._start_reader(reader)
@@ -160,7 +169,8 @@ class Sources:
         self._batcher.expect(1)
         self._early.add(reader.config.id)
         if drops_late_frames(reader.config):
-            reader.start_line, reader.start_number = self._line, self._line.join()
+            reader.start_line = self._line
+            reader.start_number = self._line.join()
         self._start_reader(reader)
 
     def add(self, config: SourceConfig, after: LastFrame | None = None, paused: bool = False) -> None:
@@ -321,7 +331,8 @@ class Sources:
             if state is None:  # made by a stage
                 continue
             state.out += 1
-            state.pts_s, state.size = frame.pts_s, (frame.width, frame.height)
+            state.pts_s = frame.pts_s
+            state.size = (frame.width, frame.height)
             state.failed += frame.error is not None
             if frame.due_s is not None:
                 if state.latency is None:
@@ -350,7 +361,7 @@ class Sources:
         with self._lock:
             for state in [state for states in self._open.values() for state in states]:
                 if (lost := state.frames - state.out - state.dropped) > 0:
-                    state.drops.add(GIVEN_UP, lost)
+                    state.drops.add(DROPPED_BY_ABORT, lost)
                 if state.removed:
                     self.removed.add(state)
             self._open.clear()

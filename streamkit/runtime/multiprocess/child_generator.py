@@ -42,7 +42,9 @@ class ChildGenerator:
         except OSError:
             self._socket.close()
             raise
-        self._fatal, self._log, self._stopped = "", worker_log(), False
+        self._fatal = ""
+        self._log = worker_log()
+        self._stopped = False
 
     @property
     def ended(self) -> str:

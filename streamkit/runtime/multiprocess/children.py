@@ -298,9 +298,11 @@ class Child:
         )  # fmt: skip
         with signals_held_back():
             interpreter = _Interpreter(name, variables) if idle is None else idle.interpreter
-            self._control, self._sentinel = interpreter.control, interpreter.sentinel
+            self._control = interpreter.control
+            self._sentinel = interpreter.sentinel
             self._process = interpreter.process
-            self._closed, self._closed_s = False, 0.0
+            self._closed = False
+            self._closed_s = 0.0
             _children.add(self)
             with contextlib.suppress(OSError):
                 self._control.send(setup)
@@ -360,7 +362,8 @@ class Child:
             while not self._closed and self._control.poll():
                 yield self._control.recv()
         except (EOFError, OSError):
-            self._closed, self._closed_s = True, time.monotonic()
+            self._closed = True
+            self._closed_s = time.monotonic()
 
     def kill(self) -> None:
         """Kill it at once."""
@@ -441,7 +444,8 @@ class Supervisor(Generic[_W]):
         self, overdue: Callable[[_W, float], str | None], wait: Callable[[Sequence[Any], float], None] = wait
     ) -> None:
         self.workers: list[_W] = []
-        self._overdue, self._wait = overdue, wait
+        self._overdue = overdue
+        self._wait = wait
 
     def poll(self, timeout_s: float) -> Iterator[tuple[_W, Any]]:
         """Wait up to `timeout_s` seconds; yield the messages, each with its worker.

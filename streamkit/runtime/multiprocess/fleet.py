@@ -331,8 +331,8 @@ class WorkerFleet(FleetCounts):
         match message:
             case messages.Logged(record):
                 self._worker_log(*record)
-            case messages.Killed(why):
-                logger.warning(why)
+            case messages.Killed(reason):
+                logger.warning(reason)
             case messages.Ready():
                 worker.ready = True
                 self.sessions.postpone()
@@ -349,20 +349,20 @@ class WorkerFleet(FleetCounts):
             case messages.SessionsInUse(samples):
                 self.sessions.update(worker, samples)
             case messages.SessionsAhead(number):
-                worker.made_ahead = number
+                worker.sessions_ahead = number
             case messages.TraceRecording(recording) if self._trace is not None:
                 self._trace.receive(worker.name, recording)
             case messages.SetRefused(number):
                 self._settings.restore(number)
-            case messages.Lost(why):
-                worker.lost = why
-            case messages.Hangs(why):
-                worker.hangs = worker.hangs or why
-            case messages.Refused(messages.Add(source), why):
-                if self.sources.refused(worker, source, why) and not self._ending():
-                    logger.error(f"source {source.id} failed: {why}", extra={"source": source.id})
-            case messages.Refused(order, why):
-                logger.warning(f"the process of {worker.device} did not carry out {messages.name_of(order)}: {why}")
+            case messages.Lost(reason):
+                worker.lost = reason
+            case messages.Hangs(reason):
+                worker.hangs = worker.hangs or reason
+            case messages.Refused(messages.Add(source), reason):
+                if self.sources.refused(worker, source, reason) and not self._ending():
+                    logger.error(f"source {source.id} failed: {reason}", extra={"source": source.id})
+            case messages.Refused(order, reason):
+                logger.warning(f"the process of {worker.device} did not carry out {messages.name_of(order)}: {reason}")
             case messages.End(exit_code):
                 worker.end_reported(exit_code)
             case messages.Exited(how):

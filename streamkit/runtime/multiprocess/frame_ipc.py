@@ -149,7 +149,8 @@ class Uplink:
     """
 
     def __init__(self, connection: Connection, depth: int = _DEPTH) -> None:
-        self._connection, self._items = connection, Channel[Item](depth)
+        self._connection = connection
+        self._items = Channel[Item](depth)
         self._thread = start("uplink", self._send)
 
     def put(self, sink: str, packed: bytes | None, text: str = "") -> None:
@@ -181,7 +182,8 @@ class RelaySink(Sink):
     """Replaces a stage that the parent process runs and that reads from stages of a worker process."""
 
     def __init__(self, uplink: Uplink, sink: str) -> None:
-        self._uplink, self._sink = uplink, sink
+        self._uplink = uplink
+        self._sink = sink
         self._frames: list[Frame] = []
         self._tables: dict[str, Detections] = {}
         self._others: list[Frame] = []
@@ -203,8 +205,12 @@ class RelaySink(Sink):
 
     def flush(self) -> None:
         """Send the frames of the batch to the parent process."""
-        frames, tables, others = self._frames, self._tables, self._others
-        self._frames, self._tables, self._others = [], {}, []
+        frames = self._frames
+        tables = self._tables
+        others = self._others
+        self._frames = []
+        self._tables = {}
+        self._others = []
         if frames or others:
             trace = CURRENT_BATCH.get()
             self._uplink.put(self._sink, pack(frames, tables, others), trace.traceparent if trace else "")
@@ -237,7 +243,9 @@ class ParentStages:
         self, graph: Graph, sources: Sequence[str], context: MakeContext, fail: Fail,
         owner: Callable[[str], object] = lambda source: None, spans: Callable[[], Spans] = Spans,
     ) -> None:  # fmt: skip
-        self._fail, self._owner, self._spans = fail, owner, spans
+        self._fail = fail
+        self._owner = owner
+        self._spans = spans
         self._traces = telemetry.batch_traces(graph)
         if self._traces is not None:
             self._spans = spans_with(self._traces, spans)
@@ -265,7 +273,9 @@ class ParentStages:
         counted_here = counted_across_sources(graph) | {node.id for node in sinks}
         outputs.leave_out(set().union(*outputs.counted.values()) - counted_here)
         outputs.finished.update(dict.fromkeys(outputs.counted, 0))
-        self.finished, self.latency, self.listen = outputs.finished, outputs.latency, outputs.listen
+        self.finished = outputs.finished
+        self.latency = outputs.latency
+        self.listen = outputs.listen
 
     def open(self) -> None:
         """Open every stage, lane by lane; return when all are open or one has failed."""

@@ -64,8 +64,8 @@ class WorkerGrowth:
             if worker is None:
                 return None
             self._spares.postpone()
-        why = "sources may have ended two processes" if beyond else "a source would overload the processes"
-        logger.info(f"{why}: process {running.total() + 1} {how} on {device}")
+        reason = "sources may have ended two processes" if beyond else "a source would overload the processes"
+        logger.info(f"{reason}: process {running.total() + 1} {how} on {device}")
         return worker
 
     def _start_new(self, device: str, running: int) -> WorkerHandle | None:

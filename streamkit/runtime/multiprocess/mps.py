@@ -113,13 +113,13 @@ class MpsDaemon:
             self._use({"CUDA_MPS_PIPE_DIRECTORY": pipes}, f"uses the MPS daemon of {pipes}")
         elif control is None:
             self.reason = f"runs without MPS, processes take turns on the GPU: {CONTROL} is not installed"
-        elif (why := self._launch(control)) is not None:
-            self._without(why)
+        elif (reason := self._launch(control)) is not None:
+            self._without(reason)
         else:
             assert self._folder is not None
             variables = mps_guard.variables(self._folder)
-            if self._check is not None and (why := self._check(variables)) is not None:
-                self._without(why)
+            if self._check is not None and (reason := self._check(variables)) is not None:
+                self._without(reason)
             else:
                 self._use(variables, "started an MPS daemon for this run")
 
@@ -148,8 +148,10 @@ class MpsDaemon:
 
     def close(self) -> None:
         """End a daemon that was started here, with its folders. Workers must have ended before."""
-        guard, self._guard = self._guard, None
-        self.environment, self.active = {}, False
+        guard = self._guard
+        self._guard = None
+        self.environment = {}
+        self.active = False
         if guard is None:
             return
         assert guard.stdin is not None
@@ -170,7 +172,9 @@ class MpsDaemon:
         self._folder = self._pid = None
 
     def _use(self, environment: dict[str, str], reason: str) -> None:
-        self.environment, self.active, self.reason = environment, True, reason
+        self.environment = environment
+        self.active = True
+        self.reason = reason
 
     def _without(self, why: str) -> None:
         self.close()

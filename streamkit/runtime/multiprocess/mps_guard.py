@@ -50,9 +50,9 @@ def main(control: str, folder: Path) -> int:
         signal.signal(number, signal.SIG_IGN)  # the parent decides; the daemon inherits this
     environment = {**os.environ, **variables(folder)}
     try:
-        daemon, why = _start(control, folder, environment)
+        daemon, reason = _start(control, folder, environment)
         if daemon is None:
-            print(f"failed {why}", flush=True)
+            print(f"failed {reason}", flush=True)
             return 1
         try:
             print(f"ready {daemon.pid}", flush=True)  # fails if the parent has ended meanwhile

@@ -428,7 +428,9 @@ class _Demand:
         return self.lock / self.lock_limit
 
     def scale(self, by: float) -> None:
-        self.fps, self.lock, self.decoders = self.fps * by, self.lock * by, self.decoders * by
+        self.fps = self.fps * by
+        self.lock = self.lock * by
+        self.decoders = self.decoders * by
 
 
 def _demand(
@@ -445,10 +447,10 @@ def _demand(
     # the costlier codec for cameras: theirs is unknown before they are connected
     codec = facts.codec or (file_codec if recorded else "hevc")
     codec = codec if codec in CODECS else "h264"
-    own_fps = facts.fps or CAMERA_FPS
+    source_fps = facts.fps or CAMERA_FPS
     decoders_fps = figures[f"decoders_fps_{codec}"].amount
     if live:
-        read_fps = float(pace) if recorded and isinstance(pace, int | float) else own_fps
+        read_fps = float(pace) if recorded and isinstance(pace, int | float) else source_fps
     elif video:
         decoders = options.get("decoders", 1)
         count = DECODERS if decoders == "auto" else min(int(decoders), DECODERS)

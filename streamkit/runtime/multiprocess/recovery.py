@@ -166,10 +166,10 @@ class Recovery:
         """Mark sources of a process that has died as failed."""
         for id_ in ids:
             again = self._sources.restarts_of(id_)
-            why = f"{worker.failure}" + (f"; it was restarted {again} times within ten minutes" if again else "")
-            self._sources.give_up(id_, why)
+            reason = f"{worker.failure}" + (f"; it was restarted {again} times within ten minutes" if again else "")
+            self._sources.give_up(id_, reason)
             if self._run.fatal is None:
-                logger.error(f"source {id_} failed: {why}", extra={"source": id_})
+                logger.error(f"source {id_} failed: {reason}", extra={"source": id_})
 
     def _report(self, failure: str, restarted: Sequence[RestartedSource]) -> None:
         """Log the restart of sources, and emit the event `restarted` of each."""

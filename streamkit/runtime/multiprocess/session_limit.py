@@ -73,9 +73,9 @@ def sources_beyond(
         for_files = sum(min(files[number], FILES_PER_GPU) for number in processes)
         ids = held.get(device, [])
         needed = len(ids) + for_files
-        why = (
+        reason = (
             f"{device} ({limit.gpu}) opens {limit.sessions} NVDEC sessions at once, and its sources need {needed}; "
             "read fewer sources on it, or add a GPU"
         )
-        refused |= dict.fromkeys(ids[max(0, limit.sessions - for_files) :], why)
+        refused |= dict.fromkeys(ids[max(0, limit.sessions - for_files) :], reason)
     return refused

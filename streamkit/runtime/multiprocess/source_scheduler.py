@@ -81,10 +81,12 @@ class SourceScheduler:
         policy: PlacementPolicy = _ONE_MACHINE, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self.states: dict[str, SourceState] = {source.id: SourceState() for source in sources}
-        self.stopping, self.lost = False, 0
+        self.stopping = False
+        self.lost = 0
         self._configs = {source.id: source for source in sources}
         self._yaml_sources = {source.id: source for source in yaml_sources}
-        self._removed, self._keep_running = removed, keep_running
+        self._removed = removed
+        self._keep_running = keep_running
         self._processes: dict[SourceProcess, _Leaving] = {}  # without those that have died
         self._owners: dict[str, SourceProcess] = {}
         self._numbers: dict[str, int] = {}  # of the orders
@@ -104,7 +106,7 @@ class SourceScheduler:
         self._lock = threading.RLock()
         if policy.waiting:
             for state in self.states.values():
-                state.begun = True
+                state.started = True
                 state.set_state("connecting", None, policy.waiting)
 
     # ------------------------------------------------------------------------------------------------ come and go
@@ -223,9 +225,9 @@ class SourceScheduler:
         for process, ids in shares:
             self.add_process(process)
             self.assign(process, [id_ for id_ in ids if id_ not in refused])
-        for id_, why in refused.items():
-            self.give_up(id_, why)
-            logger.error(f"source {id_} failed: {why}")
+        for id_, reason in refused.items():
+            self.give_up(id_, reason)
+            logger.error(f"source {id_} failed: {reason}")
         self.assign_rest()
 
     def assign_rest(self) -> None:
@@ -276,7 +278,7 @@ class SourceScheduler:
                 if self._owners.get(id_) is not process or report.numbers.get(id_) != self._numbers[id_]:
                     continue  # the process does not know yet that it was removed, or replaced
                 if (earlier := self._earlier.get(id_)) is not None:
-                    state.add_earlier(earlier)
+                    state.merge_previous(earlier)
                 self._show_pause(id_, state)
                 states[id_] = state
             self.states = states
@@ -309,7 +311,8 @@ class SourceScheduler:
             states = self.states
             for id_ in self._passed_on.intersection(self.of(process)):
                 if not (state := states[id_]).done:  # its last frames were not reported
-                    state.done, state.out = True, state.frames - state.dropped
+                    state.done = True
+                    state.out = state.frames - state.dropped
                     state.set_state("ended")
             return [
                 id_
@@ -321,7 +324,8 @@ class SourceScheduler:
         """Mark a source as failed: it is not read any more."""
         with self._lock:
             state = self.states[id_]
-            state.done, state.error = True, state.error or why
+            state.done = True
+            state.error = state.error or why
             state.set_state("failed", None, why)
             self._count_lost(state)
 

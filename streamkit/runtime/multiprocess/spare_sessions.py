@@ -79,7 +79,7 @@ class SpareSessions:
     @property
     def ahead(self) -> int:
         """Number of NVDEC sessions that spare processes have made for sources that they may get."""
-        return sum(worker.made_ahead for worker in self._workers if worker.spare and worker.runs)
+        return sum(worker.sessions_ahead for worker in self._workers if worker.spare and worker.runs)
 
 
 def peak_session_demand(

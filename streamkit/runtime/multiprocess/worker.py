@@ -111,7 +111,9 @@ def work(link: ParentConnection, job: WorkerConfig, frames: Connection) -> None:
         frames: frames to the parent, for its stages.
     """
     _import_packages(() if job.device == "cpu" else ("cupy",))
-    uplink, pipeline, code = Uplink(frames), None, 1
+    uplink = Uplink(frames)
+    pipeline = None
+    code = 1
     gallery = RemoteGallery(link.send) if job.preview else None
     trace = Recorder(job.trace) if job.trace else None
     exported = telemetry.open_telemetry()
@@ -215,7 +217,8 @@ def _graph(job: WorkerConfig, uplink: Uplink, gallery: RemoteGallery | None = No
     below = across.keys() - {node.id for node in entries(across)}
     for id_ in set(job.shared) - below:
         node = graph.nodes[id_]
-        node.type, node.options = RelaySink, {"uplink": uplink, "sink": id_}
+        node.type = RelaySink
+        node.options = {"uplink": uplink, "sink": id_}
     if below:
         graph = with_nodes(graph, [node for node in graph.nodes.values() if node.id not in below])
     graph.sources = [
@@ -241,7 +244,9 @@ class WorkerPipeline(PipelineRun):
         self.carried = job.carried
         self.alarms.disable()  # the parent evaluates them for all processes
         self.outputs.leave_out(job.counted_by_parent)
-        self._link, self._uplink, self._gallery = link, uplink, gallery
+        self._link = link
+        self._uplink = uplink
+        self._gallery = gallery
         if gallery is not None:
             follow_sinks(self, gallery)
         self._relayed = {id_ for id_, node in graph.nodes.items() if node.type is RelaySink}
@@ -330,8 +335,8 @@ class WorkerPipeline(PipelineRun):
     def _report_stuck(self, stuck_s: float) -> None:
         limit_s = self.graph.config.watchdog_s
         if stuck_s > limit_s:
-            why = f"has not finished work on its GPU for {limit_s:g} s (watchdog) and was killed"
-            self._link.send(messages.Hangs(why))
+            reason = f"has not finished work on its GPU for {limit_s:g} s (watchdog) and was killed"
+            self._link.send(messages.Hangs(reason))
 
     def _start_sources(self) -> None:
         """Report that every stage is open, wait for `go`, and start."""

@@ -48,7 +48,7 @@ class WorkerHandle(SupervisedWorker):
         spare: whether it is kept ready for sources of a process that dies, and has none of its own.
         expected_live: number of live sources that a spare process may get at once.
         sessions: the NVDEC sessions that its sources use.
-        made_ahead: how many of those that a spare process has made ahead it still has.
+        sessions_ahead: number of NVDEC sessions that a spare process has opened in advance and still holds.
         clock: monotonic time in seconds.
     """
 
@@ -71,7 +71,7 @@ class WorkerHandle(SupervisedWorker):
     spare: bool = False
     expected_live: int = 0
     sessions: dict[SessionKey, SessionSample] = field(default_factory=dict)
-    made_ahead: int = 0
+    sessions_ahead: int = 0
     clock: Callable[[], float] = time.monotonic
     guard: threading.RLock = field(default_factory=threading.RLock)  # a signal may interrupt the main thread in `send`
 

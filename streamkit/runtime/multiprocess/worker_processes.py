@@ -179,10 +179,10 @@ class WorkerProcesses:
 
     def _overdue(self, worker: WorkerHandle, _: float) -> str | None:
         """The reason to kill a process now; its work on the GPU is then terminated already."""
-        why = worker.overdue(self._clock())
-        if why is not None and self.mps is not None:
+        reason = worker.overdue(self._clock())
+        if reason is not None and self.mps is not None:
             self.mps.terminate_client(worker.link.pid)
-        return why
+        return reason
 
     @property
     def pids(self) -> tuple[int, ...]:

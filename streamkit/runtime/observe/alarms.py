@@ -104,7 +104,10 @@ class Alarms:
         runners: Sequence[Runner], addresses: Mapping[str, str], fail: Fail,
         ending: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
-        self._snapshot, self._runners, self._addresses, self._fail = snapshot, runners, addresses, fail
+        self._snapshot = snapshot
+        self._runners = runners
+        self._addresses = addresses
+        self._fail = fail
         self._ending = ending
         self._warn = LogOnce(logger.warning)
         self._watches = [_Watch(config, FactRule(config.rule)) for config in configs]
@@ -182,7 +185,8 @@ class Alarms:
             changes = watch.rule.step(each, now_s)
             for key, alarm in watch.raised.items():
                 if key in each and watch.rule.is_true(key):
-                    alarm.values, alarm.subject = each[key], self._subject(key, facts)
+                    alarm.values = each[key]
+                    alarm.subject = self._subject(key, facts)
             for change in changes:
                 try:
                     self._report(watch, change, each[change.item], facts)

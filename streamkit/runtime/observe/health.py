@@ -106,7 +106,10 @@ class Observer:
         runners: Sequence[Runner], folders: Sequence[Path] = (),
         device: Device | None = None,
     ) -> None:  # fmt: skip
-        self._wanted, self._states, self._runners, self._folders = frozenset(wanted), states, runners, folders
+        self._wanted = frozenset(wanted)
+        self._states = states
+        self._runners = runners
+        self._folders = folders
         self._start_s = time.monotonic()
         self._lock = threading.Lock()
         self._histories: dict[str, _SourceHistory] = {}
@@ -115,7 +118,8 @@ class Observer:
         if device is not None and device.kind == "cuda" and "gpu_memory_share" in self._wanted:
             from streamkit.runtime.observe.nvml import Nvml
 
-            self._nvml, self._device = Nvml(device.index), str(device)
+            self._nvml = Nvml(device.index)
+            self._device = str(device)
 
     def snapshot(self, now_s: float | None = None) -> HealthSnapshot:
         """Compute the facts; call it about once a second, on any thread.
@@ -185,7 +189,8 @@ class _SourceHistory:
         self._latency = bool({"latency_p50_s", "latency_p95_s"} & wanted)
         self._hourly = "reconnects_1h" in wanted
         self._down_s: float | None = None  # since when, on the monotonic clock
-        self._frames, self._came_s = state.frames, now_s
+        self._frames = state.frames
+        self._came_s = now_s
         self._counts: deque[tuple[float, int, int, int]] = deque([(now_s, 0, 0, 0)])
         self._minutes: deque[tuple[float, int]] = deque([(now_s, state.reconnects)], maxlen=_HOUR)
         self._window_s = now_s  # when the second of two windows of latencies began
@@ -194,14 +199,15 @@ class _SourceHistory:
 
     def snapshot(self, now_s: float) -> dict[str, Value]:
         state = self.state
-        away = state.state in _AWAY and (state.begun or state.state != "connecting")
+        away = state.state in _AWAY and (state.started or state.state != "connecting")
         if not away:
             self._down_s = None
         elif self._down_s is None:
             self._down_s = now_s - min(max(0.0, time.time() - state.since_s), now_s - self._came_s)
-        if state.frames != self._frames or state.state in _STILL or not state.begun:
-            self._frames, self._came_s = state.frames, now_s
-        rated = state.begun and state.rated and state.state not in _STILL
+        if state.frames != self._frames or state.state in _STILL or not state.started:
+            self._frames = state.frames
+            self._came_s = now_s
+        rated = state.started and state.rated and state.state not in _STILL
         facts: dict[str, Value] = {
             "state": state.state,
             "cause": state.cause or "",
@@ -236,7 +242,9 @@ class _SourceHistory:
             return {}
         counts = self.state.latency.counts.copy()
         if self._then is None or now_s - self._window_s >= _SHARE_S:
-            self._before, self._then, self._window_s = self._then, counts, now_s
+            self._before = self._then
+            self._then = counts
+            self._window_s = now_s
         recent = Histogram()
         recent.counts = counts if self._before is None else counts - self._before
         return {"latency_p50_s": recent.quantile(0.5), "latency_p95_s": recent.quantile(0.95)}

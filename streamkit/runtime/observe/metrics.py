@@ -38,7 +38,9 @@ class PipelineCollector(Collector):
     """
 
     def __init__(self, running: Run, *, by_source: bool = True) -> None:
-        self._running, self._nvml, self._by_source = running, device_monitors(running), by_source
+        self._running = running
+        self._nvml = device_monitors(running)
+        self._by_source = by_source
 
     def collect(self) -> Iterator[Metric]:
         """Yield every metric with its current value."""

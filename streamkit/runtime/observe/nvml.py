@@ -64,7 +64,9 @@ class Nvml:
         """Current utilization."""
         if self._library is None:
             return GpuUtilization()
-        rates, decoder, period_us = _Rates(), ctypes.c_uint(), ctypes.c_uint()
+        rates = _Rates()
+        decoder = ctypes.c_uint()
+        period_us = ctypes.c_uint()
         gpu = self._library.nvmlDeviceGetUtilizationRates(self._handle, ctypes.byref(rates)) == 0
         by = ctypes.byref(decoder), ctypes.byref(period_us)
         decodes = self._library.nvmlDeviceGetDecoderUtilization(self._handle, *by) == 0

@@ -47,7 +47,8 @@ class OtlpMetrics:
     """
 
     def __init__(self, registry: Any, resource: Resource) -> None:
-        self._registry, self._resource = registry, resource
+        self._registry = registry
+        self._resource = resource
         self._start_ns = self._read_ns = time.time_ns()
         self._last: dict[_Key, tuple[int, float]] = {}  # when a counter began, and its last value
 

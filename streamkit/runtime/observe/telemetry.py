@@ -43,7 +43,9 @@ ENDPOINTS = (
 FLUSH_S = 3.0
 """Maximum time of the flush at the end of a run, in seconds."""
 
-_INTERVAL, _ATTRIBUTES, _INSTANCE = "OTEL_METRIC_EXPORT_INTERVAL", "OTEL_RESOURCE_ATTRIBUTES", "service.instance.id"
+_INTERVAL = "OTEL_METRIC_EXPORT_INTERVAL"
+_ATTRIBUTES = "OTEL_RESOURCE_ATTRIBUTES"
+_INSTANCE = "service.instance.id"
 _LATE_S = 0.5  # for an export that is being aborted
 _FAILED = "telemetry exports failed"
 _REASON = re.compile(r"\[Errno -?\d+\] ([^')\"\]]+)|reason: (.+)$|(timed out)")
@@ -180,14 +182,16 @@ class Telemetry:
         defaults = {name: value for name, value in defaults.items() if name not in detected}
         self._resource = Resource.create({**defaults, "process.pid": os.getpid()})
         self.instance = str(self._resource.attributes[_INSTANCE])
-        self._spans, self._metrics = OTLPSpanExporter(), OTLPMetricExporter()
+        self._spans = OTLPSpanExporter()
+        self._metrics = OTLPMetricExporter()
         self._watched = {signal: _Outcomes(signal, self._log) for signal in ("traces", "metrics")}
         self.limit = None if os.environ.get("OTEL_TRACES_SAMPLER") else SpanLimit()
         self._provider = TracerProvider(sampler=_sampler(self.limit), resource=self._resource, shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(_watched_spans(self._spans, self._watched["traces"])))
         self.tracer = self._provider.get_tracer("streamkit", __version__)
         self._source: OtlpMetrics | None = None
-        self._over, self._exporting = threading.Event(), threading.Lock()
+        self._over = threading.Event()
+        self._exporting = threading.Lock()
         record_operations(self._record)
 
     def export_metrics(self, registry: Any) -> None:
@@ -345,7 +349,8 @@ class _SdkLog(logging.Handler):
         self.last: dict[str, str] = {}
         self._logger = logging.getLogger("opentelemetry")
         self._before = self._logger.handlers, self._logger.propagate
-        self._logger.handlers, self._logger.propagate = [self], False
+        self._logger.handlers = [self]
+        self._logger.propagate = False
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a message, unless it only says that a failure is final."""
@@ -363,7 +368,10 @@ class _Outcomes:
     """Counts failed exports of one signal; logs the first of an outage, and its end."""
 
     def __init__(self, signal: str, log: _SdkLog) -> None:
-        self._signal, self._log, self._fails, self._closed = signal, log, False, False
+        self._signal = signal
+        self._log = log
+        self._fails = False
+        self._closed = False
 
     def note(self, done: bool) -> None:
         """Note the outcome of an export."""
@@ -377,9 +385,9 @@ class _Outcomes:
             if done:
                 logger.info(f"telemetry is sent to {place} again")
             else:
-                why = mask(_reason(self._log.last.get(self._signal, "")))
+                reason = mask(_reason(self._log.last.get(self._signal, "")))
                 rest = "the run continues, and its report counts failed exports"
-                logger.warning(f"telemetry cannot be sent to {place}: {why}; {rest}")
+                logger.warning(f"telemetry cannot be sent to {place}: {reason}; {rest}")
         self._fails, self._log.last[self._signal] = not done, ""
 
     def close(self) -> None:

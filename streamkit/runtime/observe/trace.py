@@ -88,7 +88,9 @@ class _OpenSpan:
     __slots__ = ("cpu_s", "inner_cpu_s", "inner_s", "name", "start_s")
 
     def __init__(self, name: str, cpu_s: float) -> None:
-        self.name, self.cpu_s, self.start_s = name, cpu_s, time.perf_counter()
+        self.name = name
+        self.cpu_s = cpu_s
+        self.start_s = time.perf_counter()
         self.inner_s = self.inner_cpu_s = 0.0
 
 
@@ -96,8 +98,12 @@ class ThreadTrack(Spans):
     """One thread's spans. Only that thread may use it."""
 
     def __init__(self, trace: Recorder, number: int, name: str, process: str = HOST) -> None:
-        self.number, self.name, self.process, self.sums = number, name, process, Sums(name, process)
-        self._trace, self._nvtx = trace, trace.nvtx
+        self.number = number
+        self.name = name
+        self.process = process
+        self.sums = Sums(name, process)
+        self._trace = trace
+        self._nvtx = trace.nvtx
         self._open: list[_OpenSpan] = []
         self._gpu: GpuSpans | None = None
 
@@ -296,7 +302,9 @@ class Trace(Recorder):
 
     def __init__(self, path: str | Path, *, keep: int = 200_000) -> None:
         super().__init__(keep)
-        self._path, self._write, self._keep = path, ReportFile(Path(path)), keep
+        self._path = path
+        self._write = ReportFile(Path(path))
+        self._keep = keep
         self.epoch_s = time.perf_counter()
         self._recordings: dict[str, Recording | None] = {}
 
@@ -452,7 +460,8 @@ class GpuSpans:
     """
 
     def __init__(self, device: Device, take: Take) -> None:
-        self._cuda, self._take = device.xp.cuda, take
+        self._cuda = device.xp.cuda
+        self._take = take
         self._stream = self._cuda.get_current_stream()
         self._spare: list[Any] = []
         self._open: list[tuple[str, Mapping[str, Any] | None, float, Any]] = []
@@ -492,7 +501,8 @@ class GpuSpans:
         self._anchor_s += corrected_s - start_s
         if corrected_s - self._anchor_s > _ANCHOR_S:
             self._spare.append(self._anchor)
-            self._anchor, self._anchor_s = first, corrected_s
+            self._anchor = first
+            self._anchor_s = corrected_s
         start_s = max(corrected_s, self._last_s)
         self._last_s = max(start_s, corrected_s + took_s)
         return start_s, self._last_s

@@ -27,7 +27,8 @@ class Watchdog:
     """
 
     def __init__(self, limit_s: float, runners: Sequence[Runner]) -> None:
-        self._limit_s, self._runners = limit_s, runners
+        self._limit_s = limit_s
+        self._runners = runners
         self._hung: dict[int, float] = {}  # by runner, when the call that hangs began
 
     def check(self) -> None:

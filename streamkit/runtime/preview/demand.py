@@ -48,9 +48,10 @@ class PreviewDemand:
     def __init__(
         self, images_per_s: float = IMAGES_PER_S, event_images_per_s: float = EVENT_IMAGES_PER_S
     ) -> None:  # fmt: skip
-        self.images_per_s, self.event_images_per_s = images_per_s, event_images_per_s
+        self.images_per_s = images_per_s
+        self.event_images_per_s = event_images_per_s
         self._requested: dict[str, float] = {}
-        self._made_s: dict[str, float] = {}
+        self._created_s: dict[str, float] = {}
         self._last_event: dict[str, float] = {}
 
     @property
@@ -70,8 +71,8 @@ class PreviewDemand:
         if until_s < now_s:
             self._unwatch(source)
             return False
-        made_s = self._made_s.get(source)
-        return made_s is None or now_s - made_s >= 1 / self.images_per_s
+        created_s = self._created_s.get(source)
+        return created_s is None or now_s - created_s >= 1 / self.images_per_s
 
     def wants_event(self, source: str, now_s: float) -> bool:
         """See `PreviewReceiver.wants_event`."""
@@ -88,4 +89,4 @@ class PreviewDemand:
 
     def _unwatch(self, source: str) -> None:
         self._requested.pop(source, None)
-        self._made_s.pop(source, None)
+        self._created_s.pop(source, None)

@@ -33,14 +33,14 @@ class Thumbnail:
         number: increases with each image of any source.
         frame: the frame's index in its source.
         pts_s: the frame's PTS, in seconds.
-        made_s: monotonic time at which the image was made, in seconds.
+        created_s: monotonic time at which the image was created, in seconds.
     """
 
     jpeg: bytes
     number: int
     frame: int
     pts_s: float
-    made_s: float
+    created_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,8 @@ class Gallery(PreviewDemand):
         self, images_per_s: float = IMAGES_PER_S, event_images_per_s: float = EVENT_IMAGES_PER_S, keep: int = KEEP
     ) -> None:  # fmt: skip
         super().__init__(images_per_s, event_images_per_s)
-        self.keep, self.live = keep, LiveHub()
+        self.keep = keep
+        self.live = LiveHub()
         self.on_request: Callable[[str, float], None] | None = None
         self.on_events: Callable[[Sequence[GalleryEvent]], None] | None = None
         self._newest: dict[str, Thumbnail] = {}
@@ -88,7 +89,8 @@ class Gallery(PreviewDemand):
 
     def continue_from(self, first: int, on_events: Callable[[Sequence[GalleryEvent]], None]) -> None:
         """Give the next event the number `first`, and pass new events on; call it before the first event."""
-        self._numbers, self.on_events = itertools.count(first), on_events
+        self._numbers = itertools.count(first)
+        self.on_events = on_events
 
     def request(self, source: str) -> None:
         """Request images of `source` for the next `REQUESTED_FOR_S` seconds."""
@@ -113,7 +115,7 @@ class Gallery(PreviewDemand):
     def put(self, source: str, jpeg: bytes, frame: int, pts_s: float) -> None:
         """Store an image as the newest of `source`."""
         self._images += 1
-        now_s = self._made_s[source] = time.monotonic()
+        now_s = self._created_s[source] = time.monotonic()
         self._newest[source] = Thumbnail(jpeg, self._images, frame, pts_s, now_s)
 
     def add_events(self, time_s: float, events: Sequence[Event], jpeg: bytes | None) -> None:

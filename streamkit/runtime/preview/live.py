@@ -190,7 +190,8 @@ class FragmentQueue(Generic[T]):
             if self._skipping:
                 self.lost += 1
                 return
-            self._fragments, self._bytes = self._fragments + 1, self._bytes + len(message.data)
+            self._fragments += 1
+            self._bytes += len(message.data)
         elif isinstance(message, LiveStart):
             self._skipping = False
             self._waiting.clear()  # a player starts again with it
@@ -201,18 +202,18 @@ class FragmentQueue(Generic[T]):
         """Drop the fragments before the newest keyframe; if that is the first of them, drop all until the next."""
         fragments: list[Any] = [message for message in self._waiting if isinstance(message, self._kind)]
         newest = max((place for place, fragment in enumerate(fragments) if fragment.keyframe), default=0)
-        self._skipping, dropped = newest == 0, newest or len(fragments)
+        self._skipping = newest == 0
+        dropped = newest or len(fragments)
         dropped_ids = set(map(id, fragments[:dropped]))
         self._waiting = deque(message for message in self._waiting if id(message) not in dropped_ids)
         self.lost += dropped
-        self._fragments, self._bytes = (
-            len(fragments) - dropped,
-            sum(len(fragment.data) for fragment in fragments[dropped:]),
-        )
+        self._fragments = len(fragments) - dropped
+        self._bytes = sum(len(fragment.data) for fragment in fragments[dropped:])
 
     def take(self) -> list[T]:
         """Remove and return all messages."""
-        taken, self._waiting = list(self._waiting), deque()
+        taken = list(self._waiting)
+        self._waiting = deque()
         self._fragments = self._bytes = 0
         return taken
 
@@ -257,7 +258,8 @@ class Viewer:
     def take(self) -> tuple[list[LiveMessage], list[bytes]]:
         """Remove and return all messages and records."""
         with self._lock:
-            records, self._records = list(self._records), deque(maxlen=_MAX_RECORDS)
+            records = list(self._records)
+            self._records = deque(maxlen=_MAX_RECORDS)
             return self._video.take(), records
 
 
@@ -276,7 +278,9 @@ class _Channel:
         if isinstance(message, LiveStart):
             if message.generation != self.generation:
                 return False
-            self.start, self.since_keyframe, self.size_bytes = message, [], 0
+            self.start = message
+            self.since_keyframe = []
+            self.size_bytes = 0
             return True
         if self.start is None:
             return False
@@ -285,12 +289,14 @@ class _Channel:
                 offsets = [earlier.offset_s for earlier in self.since_keyframe if isinstance(earlier, LiveOffset)]
                 if offsets:
                     self.start = replace(self.start, offset_s=offsets[-1])
-                self.since_keyframe, self.size_bytes = [], 0
+                self.since_keyframe = []
+                self.size_bytes = 0
             elif not self.size_bytes:
                 return True  # its keyframe was left out
             self.size_bytes += len(message.data)
             if self.size_bytes > _MAX_GOP_BYTES:
-                self.since_keyframe, self.size_bytes = [], 0
+                self.since_keyframe = []
+                self.size_bytes = 0
                 return True
         self.since_keyframe.append(message)
         return True

@@ -38,7 +38,10 @@ class PacketTap:
         self, source: str, live: LiveReceiver, ring: PacketRing | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        self._source, self._live, self._ring, self._clock = source, live, ring, clock
+        self._source = source
+        self._live = live
+        self._ring = ring
+        self._clock = clock
         self._keyframe_s: float | None = None  # when the last keyframe came
         self._seldom = False  # whether keyframes are far apart
         self._since_keyframe: list[TappedPacket] = []
@@ -80,7 +83,8 @@ class PacketTap:
             self._shift_s,
         )  # fmt: skip
         if generation:
-            starts, self._viewed = generation != self._viewed, generation
+            starts = generation != self._viewed
+            self._viewed = generation
             earlier = [tapped._replace(generation=generation) for tapped in self._since_keyframe] if starts else []
             with self._lock:
                 for each in (*earlier, taken):
@@ -123,12 +127,15 @@ class PacketTap:
         """
         with self._making:
             with self._lock:
-                waiting, lost, self._waiting.lost = self._waiting.take(), self._waiting.lost, 0
+                waiting = self._waiting.take()
+                lost = self._waiting.lost
+                self._waiting.lost = 0
             return self._video.make(waiting), lost
 
     def _clear(self) -> None:
         """Keep nothing, as the last viewer has left."""
-        self._viewed, self._video_shift_s = 0, None
+        self._viewed = 0
+        self._video_shift_s = None
         with self._making, self._lock:
             self._waiting.take()
             self._video = LiveVideo(self._source)

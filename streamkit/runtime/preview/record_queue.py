@@ -47,7 +47,8 @@ class RecordQueue:
         if not rows and not failed:
             if self._waiting:  # as the last listener has left
                 with self._lock:
-                    self._waiting, self._frames = deque(), 0
+                    self._waiting = deque()
+                    self._frames = 0
             return
         try:
             results = _LiveResults.of(batch, rows, failed)
@@ -61,13 +62,17 @@ class RecordQueue:
             self._frames += len(results)
             while self._frames > _MAX_FRAMES:
                 dropped = len(self._waiting.popleft())
-                self._frames, self._lost = self._frames - dropped, self._lost + dropped
+                self._frames -= dropped
+                self._lost += dropped
 
     def make_records(self) -> tuple[list[tuple[str, bytes]], int]:
         """See `ResultQueue.make_records`. Any thread may call it."""
         with self._lock:
-            waiting, self._waiting, self._frames = self._waiting, deque(), 0
-            lost, self._lost = self._lost, 0
+            waiting = self._waiting
+            self._waiting = deque()
+            self._frames = 0
+            lost = self._lost
+            self._lost = 0
         records: list[tuple[str, bytes]] = []
         for results in waiting:
             try:

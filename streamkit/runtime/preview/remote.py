@@ -51,10 +51,12 @@ class RemoteGallery(PreviewDemand):
         event_images_per_s: float = EVENT_IMAGES_PER_S, keep: int = KEEP,
     ) -> None:  # fmt: skip
         super().__init__(images_per_s, event_images_per_s)
-        self._send, self.live = send, RemoteLive(send)
+        self._send = send
+        self.live = RemoteLive(send)
         self._images: dict[str, tuple[bytes, int, float]] = {}
         self._events: deque[tuple[float, Event, bytes | None]] = deque(maxlen=keep)
-        self._changed, self._closed = threading.Condition(), threading.Event()
+        self._changed = threading.Condition()
+        self._closed = threading.Event()
         self._warn = LogOnce(logger.warning)
         self._thread = start("preview", self._deliver)
 
@@ -65,7 +67,7 @@ class RemoteGallery(PreviewDemand):
 
     def put(self, source: str, jpeg: bytes, frame: int, pts_s: float) -> None:
         """Send an image as the newest of `source`."""
-        self._made_s[source] = time.monotonic()
+        self._created_s[source] = time.monotonic()
         with self._changed:
             self._images[source] = (jpeg, frame, pts_s)
             self._changed.notify()
@@ -93,10 +95,14 @@ class RemoteGallery(PreviewDemand):
     def _plain(self, event: Event) -> Event:
         """The event with data that another process can read."""
         try:
-            kind, track_id, data = portable(event.kind), portable(event.track_id), portable(event.data)
+            kind = portable(event.kind)
+            track_id = portable(event.track_id)
+            data = portable(event.data)
         except Exception as error:  # a plugin's object that has no text
             self._warn(f"preview: the data of an event of {event.stage} cannot be shown: {describe(error)}")
-            kind, track_id, data = str(event.kind), None, {}
+            kind = str(event.kind)
+            track_id = None
+            data = {}
         return replace(event, kind=kind, track_id=track_id, data=data, key=None)
 
     def _deliver(self) -> None:
@@ -105,7 +111,8 @@ class RemoteGallery(PreviewDemand):
             with self._changed:
                 self._changed.wait_for(lambda: self._images or self._events or self._closed.is_set())
                 ending = self._closed.is_set()
-                images, self._images = self._images, {}
+                images = self._images
+                self._images = {}
                 events = list(self._events)
                 self._events.clear()
             for source, image in images.items():
@@ -125,7 +132,8 @@ class GalleryRelay:
     """
 
     def __init__(self, gallery: Gallery, order: Callable[[str, float], None]) -> None:
-        self._gallery, self._order = gallery, order
+        self._gallery = gallery
+        self._order = order
         self._ordered_s: dict[str, float] = {}  # the oldest first
         self._lock = threading.Lock()
         self._discarded_s = 0.0

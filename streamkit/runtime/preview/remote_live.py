@@ -28,7 +28,8 @@ class RemoteLive(LiveDemand):
     def __init__(self, send: Callable[[Any], None]) -> None:
         super().__init__()
         self._send = send
-        self._changed, self._closed = threading.Condition(), False
+        self._changed = threading.Condition()
+        self._closed = False
         self._thread = start("live", self._deliver)
 
     def order(self, source: str, wish: LiveWish) -> None:

@@ -72,7 +72,9 @@ class Preview(BatchStage, name="preview"):
     """
 
     def __init__(self, gallery: PreviewReceiver, draw: tuple[str, ...] = (), sinks: tuple[str, ...] = ()) -> None:
-        self.gallery, self.draw, self.sinks = gallery, draw, sinks
+        self.gallery = gallery
+        self.draw = draw
+        self.sinks = sinks
         self._warn = LogOnce(logger.warning)
 
     def open(self) -> None:

@@ -41,11 +41,11 @@ def add_session(api: APIRouter, access: Access) -> None:
             raise api_models.RequestRejected(429, str(error), {"retry-after": str(error.wait_s)}) from None
         if not is_right:
             raise api_models.RequestRejected(401, "wrong token; the server prints the admin's token when it starts")
-        who = identities[0]
-        note(request, who.name, who=who.name, role=who.role)
+        identity = identities[0]
+        note(request, identity.name, who=identity.name, role=identity.role)
         if request.state.session:  # of another token: this browser has one session
             access.sessions.end(request.state.session)
-        cookie = access.sessions.open(who.key, address, request.headers.get("user-agent", ""))
+        cookie = access.sessions.open(identity.key, address, request.headers.get("user-agent", ""))
         response = Response(status_code=204)
         secure = request.url.scheme == "https"
         response.set_cookie(COOKIE, cookie, max_age=int(MAX_AGE_S), httponly=True, samesite="strict", secure=secure)

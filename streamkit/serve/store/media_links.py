@@ -20,7 +20,7 @@ from streamkit.runtime.preview.gallery import GalleryEvent
 from streamkit.stages.video.record import RECORDED
 from streamkit.stages.video.snapshot import SAVED
 
-_BACK_S = 5.0  # a source's times that go back by more have begun again; sinks are late by less
+_BACK_S = 5.0  # a source whose times go back by more has restarted; sinks are late by less
 _MAX_FILES = 16  # latest files of a source, for events that come after them
 _SLACK_S = 1e-3  # times of clips are rounded
 

@@ -102,10 +102,11 @@ class LineCounter(ShapeAnalytics):
                 continue
             counts = total[step.slot[frame], crossing.line]
             counts[0 if crossing.way > 0 else 1] += 1
-            way = _WAYS[crossing.way]
+            direction = _WAYS[crossing.way]
             label = self._names[int(step.label[crossing.at])]
-            self.count(self._shape_names[crossing.line], f"{way}: {label}")
-            data = {**self.named(crossing.line), "direction": way, "label": label, **self.attributes(step, crossing.at)}
+            self.count(self._shape_names[crossing.line], f"{direction}: {label}")
+            data = {**self.named(crossing.line), "direction": direction, "label": label}
+            data |= self.attributes(step, crossing.at)
             data |= {"in": int(counts[0]), "out": int(counts[1]), "at_s": round(crossing.at_s, 6)}
             step.frames[frame].emit("crossed", int(step.track[crossing.at]), **data)
         for at, (frame_shown, counted) in enumerate(zip(step.frames, total[step.slot].tolist(), strict=True)):

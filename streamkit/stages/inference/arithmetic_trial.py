@@ -212,7 +212,7 @@ def compare_on_files(
     """Compare on the first images of files, until there is a decision or there were enough images.
 
     Args:
-        trial: begun.
+        trial: a trial that has started.
         reference: a session in f32.
         card: of the network.
         labels: of its classes.

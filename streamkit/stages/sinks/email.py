@@ -60,10 +60,10 @@ class EmailSink(Emitter):
 
     def check(self) -> None:
         """See `Emitter.check`."""
-        self._at = address(self.url, SCHEMES, None if not self.unencrypted else self.tls)
-        if self.unencrypted and self._at.tls:
+        self._server = address(self.url, SCHEMES, None if not self.unencrypted else self.tls)
+        if self.unencrypted and self._server.tls:
             raise ValueError("unencrypted is for smtp://; smtps:// is encrypted from its first byte")
-        if self.unencrypted and not _on_this_machine(self._at.host):
+        if self.unencrypted and not _on_this_machine(self._server.host):
             raise ValueError(
                 "unencrypted sends passwords and mails in plain text, which is allowed to a server on this machine "
                 "only, as in smtp://127.0.0.1:25; leave it out"
@@ -93,7 +93,7 @@ class EmailSink(Emitter):
         """See `Emitter.client`."""
         context = self.context
         return EmailClient(
-            self._at,
+            self._server,
             self._form,
             VARIABLES[self.send],
             self.max_per_hour,

@@ -47,8 +47,8 @@ class TestPattern(PacedSource):
 
     def first_frame_size(self) -> tuple[int, int]:
         """See `Source.first_frame_size`."""
-        want = pattern_options(self.uri)
-        return int(want["width"]), int(want["height"])
+        parameters = pattern_options(self.uri)
+        return int(parameters["width"]), int(parameters["height"])
 
     def frames(self) -> Iterator[Frame]:
         """Yield the frames in order.
@@ -56,18 +56,18 @@ class TestPattern(PacedSource):
         Raises:
             SourceError: no frame was taken.
         """
-        want = pattern_options(self.uri)
-        count = int(want["frames"]) or None
-        rate = want["fps"]
+        parameters = pattern_options(self.uri)
+        count = int(parameters["frames"]) or None
+        rate = parameters["fps"]
         whole = {"frames": count, "fps": rate, "duration_s": None if count is None else count / rate}
         self.expect(whole)
-        yield from self.paced(self._painted(want, whole), 1 / rate)
+        yield from self.paced(self._painted(parameters, whole), 1 / rate)
 
-    def _painted(self, want: dict[str, float], whole: dict[str, Any]) -> Generator[Frame]:
+    def _painted(self, parameters: dict[str, float], whole: dict[str, Any]) -> Generator[Frame]:
 
         context = self.context
-        rate = want["fps"]
-        width, height = int(want["width"]), int(want["height"])
+        rate = parameters["fps"]
+        width, height = int(parameters["width"]), int(parameters["height"])
         paint = _Painter(width, height)
         host = shared_pool(Device("cpu"))
         times = ((n, None, n / rate) for n in frame_range(whole["frames"], rate, self.start, self.end))
@@ -99,8 +99,8 @@ def pattern_options(uri: str) -> dict[str, float]:
     parts = urlsplit(uri)
     word = (parts.netloc + parts.path).strip("/")
     if scheme(uri) != "test" or word or parts.fragment:
-        way = did_you_mean(word.partition("=")[0], options)
-        raise SourceError(f"{mask(uri)}: after test:// come only parameters, as in test://?width=640&height=360{way}")
+        hint = did_you_mean(word.partition("=")[0], options)
+        raise SourceError(f"{mask(uri)}: after test:// come only parameters, as in test://?width=640&height=360{hint}")
     for name, text in parse_qsl(urlsplit(uri).query, keep_blank_values=True):
         if name not in options:
             raise SourceError(f"{mask(uri)}: a test pattern has no parameter {name!r}, only {', '.join(options)}")

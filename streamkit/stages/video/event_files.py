@@ -57,7 +57,8 @@ class FilesSink(Sink, writes=("events",), target=""):
 
     def failed(self, error: OutputError) -> None:
         """Log why a file was not written, without its name, so that each reason is logged once."""
-        self._unwritten, self._why = self._unwritten + 1, str(error).rpartition(": ")[2]
+        self._unwritten += 1
+        self._why = str(error).rpartition(": ")[2]
         self._warn(f"{self.context.id}: {self.files} under {self._retention.root} cannot be written: {self._why}")
 
     def raise_failed(self) -> None:

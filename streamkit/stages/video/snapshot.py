@@ -82,8 +82,8 @@ class Snapshot(EventFileSink):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not (self.path.endswith((".jpg", ".jpeg")) and "{source}" in self.path and "{time}" in self.path):
-            why = 'end in .jpg or .jpeg and have "{source}" and "{time}" in it, so that each image has its own name'
-            raise ValueError(f"path must {why}, got {self.path!r}")
+            reason = 'end in .jpg or .jpeg and have "{source}" and "{time}" in it, so that each image has its own name'
+            raise ValueError(f"path must {reason}, got {self.path!r}")
         if not self.when:
             raise ValueError("when must name an event, as in crossing.crossed")
         if self.capture == "frame" and any(option is not None for option in (self.before, self.after, self.of)):

@@ -12,7 +12,7 @@ from streamkit.core.errors import MissingPackage
 from streamkit.io.formats import protobuf
 from streamkit.io.formats.codec import codec
 
-RECORDS = {"frames": "the one of the design", "objects": "an object", "events": "an event"}
+RECORDS = {"frames": "the documented record", "objects": "an object", "events": "an event"}
 
 
 def body(send):

@@ -7,7 +7,7 @@ from streamkit.io.formats.columns import ArrowTableBuilder, arrow_schema, column
 
 
 def test_every_key_has_a_column_and_nested_values_are_json():
-    record = GOOD["all that our stages say of an object"]
+    record = GOOD["an object with every key"]
     (row,) = ArrowTableBuilder("objects").table([orjson.dumps(record)]).to_pylist()
     detected = record["object"]
     assert [row[name] for name in ("x1", "y1", "x2", "y2")] == detected["box"]
@@ -19,25 +19,25 @@ def test_every_key_has_a_column_and_nested_values_are_json():
     assert row["extra"] is None
     (row,) = ArrowTableBuilder("events").table([orjson.dumps(GOOD["an event"])]).to_pylist()
     assert (row["kind"], row["stage"], orjson.loads(row["data"])) == ("crossed", "crossing", {"direction": "in"})
-    (row,) = ArrowTableBuilder("frames").table([orjson.dumps(GOOD["one that failed, of a camera"])]).to_pylist()
+    (row,) = ArrowTableBuilder("frames").table([orjson.dumps(GOOD["a failed frame of a camera"])]).to_pylist()
     assert row["time"].isoformat() == "2026-08-01T12:00:00.250000+00:00"
     assert row["error"] == "detect failed"
 
 
 def test_values_without_a_column_are_in_extra():
-    odd = {**HEAD, "object": {**GOOD["an object"]["object"], "track_id": "seven", "height_m": 1.8}}
-    first, second = (
-        ArrowTableBuilder("objects").table([orjson.dumps(record) for record in (odd, GOOD["an event"])]).to_pylist()
-    )
-    assert orjson.loads(first["extra"]) == {"track_id": "seven", "height_m": 1.8}
-    assert first["x1"] == 10.5
-    assert orjson.loads(second["extra"]) == {"event": GOOD["an event"]["event"]}, "one that an earlier run has left"
-    assert second["source"] == "street"
+    unusual_object = {**HEAD, "object": {**GOOD["an object"]["object"], "track_id": "seven", "height_m": 1.8}}
+    event = GOOD["an event"]  # an earlier run with other settings may have left it in the spool
+    records = [orjson.dumps(record) for record in (unusual_object, event)]
+    object_row, event_row = ArrowTableBuilder("objects").table(records).to_pylist()
+    assert orjson.loads(object_row["extra"]) == {"track_id": "seven", "height_m": 1.8}
+    assert object_row["x1"] == 10.5
+    assert orjson.loads(event_row["extra"]) == {"event": event["event"]}
+    assert event_row["source"] == "street"
 
 
 def test_extra_values_of_frame_and_object_are_combined():
-    odd = {**HEAD, "site": "north", "object": {**GOOD["an object"]["object"], "height_m": 1.8}}
-    (row,) = ArrowTableBuilder("objects").table([orjson.dumps(odd)]).to_pylist()
+    record = {**HEAD, "site": "north", "object": {**GOOD["an object"]["object"], "height_m": 1.8}}
+    (row,) = ArrowTableBuilder("objects").table([orjson.dumps(record)]).to_pylist()
     assert orjson.loads(row["extra"]) == {"site": "north", "height_m": 1.8}
 
 

@@ -49,17 +49,17 @@ def test_no_other_schema_is_checked_in():
 def test_the_command_prints_the_schemas(words, name):
     from click.testing import CliRunner
 
-    done = CliRunner().invoke(cli, ["schema", "--records", *words])
-    assert done.exit_code == 0, done.output
-    assert done.output == files()[name]
+    completed = CliRunner().invoke(cli, ["schema", "--records", *words])
+    assert completed.exit_code == 0, completed.output
+    assert completed.output == files()[name]
 
 
 def test_a_keyword_without_effect_is_refused():
     from click.testing import CliRunner
 
-    done = CliRunner().invoke(cli, ["schema", "--records", "json", "--send", "objects"])
-    assert done.exit_code == 2
-    assert "--send selects an Avro schema; add --records avro, or omit it" in done.output
+    completed = CliRunner().invoke(cli, ["schema", "--records", "json", "--send", "objects"])
+    assert completed.exit_code == 2
+    assert "--send selects an Avro schema; add --records avro, or omit it" in completed.output
 
 
 def test_field_numbers_never_change():
@@ -116,9 +116,9 @@ def test_the_json_schema_accepts_records(name, validator):
 
 @pytest.mark.parametrize("name", BAD)
 def test_the_json_schema_refuses_invalid_records(name, validator):
-    record, why = BAD[name]
+    record, reason = BAD[name]
     (problem,) = problems(validator, record)
-    assert why in problem
+    assert reason in problem
 
 
 @pytest.mark.parametrize("name", [name for name in files() if name.endswith(".avsc")])

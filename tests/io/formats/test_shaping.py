@@ -65,12 +65,12 @@ def test_values_of_a_wrong_type_go_into_extra(key, value):
 
 
 def test_values_have_the_types_of_the_format():
-    shaped = shaper(RECORDS["objects"])(GOOD["all that our stages say of an object"])["object"]
+    shaped = shaper(RECORDS["objects"])(GOOD["an object with every key"])["object"]
     assert shaped["box"] == {"x1": 10.5, "y1": 20.0, "x2": 80.25, "y2": 120.0}
     assert shaped["crop"].startswith(b"\xff\xd8\xff"), "a JPEG, not its Base64"
     assert shaped["keypoints"][0] == {"x": 1.5, "y": 2.0, "score": 0.5}
     assert "extra" not in shaped
-    timed = shaper(RECORDS["frames"])(GOOD["one that failed, of a camera"])
+    timed = shaper(RECORDS["frames"])(GOOD["a failed frame of a camera"])
     assert timed["time"] == 1785585600250
     nowhere = shaper(RECORDS["objects"])(GOOD["a box with a corner that is nowhere"])
     assert math.isnan(nowhere["object"]["box"]["x1"])
@@ -78,7 +78,7 @@ def test_values_have_the_types_of_the_format():
 
 @pytest.mark.parametrize("time", ["2026-08-01T12:00:00Z", "2026-08-01T12:00:00.250+02:00", "noon", 5, "0001-01-01"])
 def test_a_time_in_another_format_stays_text(time):
-    shaped = shaper(RECORDS["frames"])({**GOOD["the one of the design"], "time": time})
+    shaped = shaper(RECORDS["frames"])({**GOOD["the documented record"], "time": time})
     assert json.loads(shaped["extra"]) == {"time": time}
 
 

@@ -7,7 +7,9 @@ from streamkit.models.families import ReadOptions, family, unpack
 
 SCORES = np.array([[[0.9, 0.1], [0.85, 0.2], [0.1, 0.6]]], np.float32)
 BOXES = np.array([[[10, 10, 50, 50], [11, 10, 50, 50], [60, 20, 90, 80]]], np.float32)
-GEOMETRY, SIZES, INPUT = np.array([[1, 1, 0, 0]], np.float32), np.array([[100, 100]]), (100, 100)
+GEOMETRY = np.array([[1, 1, 0, 0]], np.float32)
+SIZES = np.array([[100, 100]])
+INPUT = (100, 100)
 
 
 def read(name, outputs, thresholds=(0.5, 0.5), **options):

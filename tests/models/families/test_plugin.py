@@ -69,8 +69,8 @@ def truth_of(objects):
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_boxes_of_a_frame_are_the_rectangles_in_it(name, cards):
-    done = run_stage(Detect(model=cards[name]), frames(2, pixels=picture(*OBJECTS)))
-    for frame in done:
+    processed = run_stage(Detect(model=cards[name]), frames(2, pixels=picture(*OBJECTS)))
+    for frame in processed:
         assert rows_of(frame.detections) == truth_of(OBJECTS)
         np.testing.assert_allclose(frame.detections.xyxy, np.round(frame.detections.xyxy), atol=0.05)
 
@@ -98,8 +98,8 @@ def test_a_batch_of_32_equals_its_frames_one_by_one(name, cards):
     ],
 )
 def test_a_detectors_options_apply(name, options, left, cards):
-    (done,) = run_stage(Detect(model=cards[name], **options), frames(1, pixels=picture(*OBJECTS)))
-    assert rows_of(done.detections) == truth_of([OBJECTS[i] for i in left])
+    (processed,) = run_stage(Detect(model=cards[name], **options), frames(1, pixels=picture(*OBJECTS)))
+    assert rows_of(processed.detections) == truth_of([OBJECTS[i] for i in left])
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -117,13 +117,13 @@ def test_tiles_and_cascades_work_with_a_plugin_family(name, cards):
     from streamkit.testing.kit import detections
 
     wide = np.tile(picture(*OBJECTS), (2, 2, 1))
-    (done,) = run_stage(Detect(model=cards[name], tiles=Tiles((256, 192), 0.0, False)), frames(1, pixels=wide))
+    (processed,) = run_stage(Detect(model=cards[name], tiles=Tiles((256, 192), 0.0, False)), frames(1, pixels=wide))
     moved = [(c, x1 + x, y1 + y, x2 + x, y2 + y) for c, x1, y1, x2, y2 in OBJECTS for x in (0, 128) for y in (0, 96)]
-    assert rows_of(done.detections) == truth_of(moved)
+    assert rows_of(processed.detections) == truth_of(moved)
     images = frames(1, pixels=wide)
     images[0].tables["area"] = detections([[256, 192, 512, 384]])
-    (done,) = run_stage(Detect(model=cards[name], of=Of("area"), pad=0.0), images, stage_id="inside")
-    assert rows_of(done.tables["inside"]) == truth_of(
+    (processed,) = run_stage(Detect(model=cards[name], of=Of("area"), pad=0.0), images, stage_id="inside")
+    assert rows_of(processed.tables["inside"]) == truth_of(
         [(c, x1 + 128, y1 + 96, x2 + 128, y2 + 96) for c, x1, y1, x2, y2 in OBJECTS]
     )
 
@@ -164,11 +164,13 @@ def test_the_command_checks_a_card_of_a_plugin(tmp_path):
 
     cv2.imwrite(str(tmp_path / "scene.png"), picture(*OBJECTS)[..., ::-1])
     card, image = blob_card("nanodet", tmp_path), str(tmp_path / "scene.png")
-    done = CliRunner().invoke(cli, ["models", "check", str(card), image, "--plugins", str(PLUGINS / "nanodet.py")])
-    assert done.exit_code == 0, done.output
-    assert "objects   3, 100.0% the same" in done.output
-    done = CliRunner().invoke(cli, ["models", "check", str(card), image, "--plugins", str(PLUGINS / "tripwire.py")])
-    assert done.exit_code != 0
+    completed = CliRunner().invoke(cli, ["models", "check", str(card), image, "--plugins", str(PLUGINS / "nanodet.py")])
+    assert completed.exit_code == 0, completed.output
+    assert "objects   3, 100.0% the same" in completed.output
+    completed = CliRunner().invoke(
+        cli, ["models", "check", str(card), image, "--plugins", str(PLUGINS / "tripwire.py")]
+    )
+    assert completed.exit_code != 0
 
 
 def test_the_commands_write_cards_of_a_plugin_s_family(root, tmp_path, monkeypatch):
@@ -177,8 +179,8 @@ def test_the_commands_write_cards_of_a_plugin_s_family(root, tmp_path, monkeypat
     (tmp_path / "names.txt").write_text("red\nblue\n")
 
     def models(*words, plugin="nanodet"):
-        done = CliRunner().invoke(cli, ["models", *words, "--plugins", str(PLUGINS / f"{plugin}.py")])
-        return done.exit_code, done.output + str(done.exception or "")
+        completed = CliRunner().invoke(cli, ["models", *words, "--plugins", str(PLUGINS / f"{plugin}.py")])
+        return completed.exit_code, completed.output + str(completed.exception or "")
 
     new = ("new", "mine.onnx", "--family", "nanodet", "--labels", "names.txt")
     assert "yunet; --plugins FILE adds a plugin's" in models(*new, plugin="tripwire")[1]
@@ -197,8 +199,10 @@ def test_the_commands_write_cards_of_a_plugin_s_family(root, tmp_path, monkeypat
 
 
 def test_list_shows_families_of_plugins():
-    done = CliRunner().invoke(cli, ["list", "--plugins", str(PLUGINS)])
-    assert "nanodet  network family  output (batch, anchors, classes + 32)  NanoDet-Plus: scores, and" in done.output
+    completed = CliRunner().invoke(cli, ["list", "--plugins", str(PLUGINS)])
+    assert (
+        "nanodet  network family  output (batch, anchors, classes + 32)  NanoDet-Plus: scores, and" in completed.output
+    )
 
 
 def test_the_example_of_the_docs_finds_its_box(tmp_path):
@@ -429,9 +433,9 @@ def test_a_family_that_fails_marks_the_frame_and_names_its_line(tmp_path):
     registry = Registry()
     load_plugins(tmp_path / "mine.py", registry)
     card = load_card(blob_card("nanodet", tmp_path), registry.families)
-    (done,) = run_stage(Detect(model=card), frames(1, pixels=picture()), on_error="skip")
-    assert "7 bins" in done.error
-    assert "mine.py" in done.error
+    (processed,) = run_stage(Detect(model=card), frames(1, pixels=picture()), on_error="skip")
+    assert "7 bins" in processed.error
+    assert "mine.py" in processed.error
 
 
 @pytest.mark.parametrize(
@@ -499,11 +503,11 @@ stages:
   detect: {{model: {blob_card(name, tmp_path)}}}
   collect: {{}}
 """
-    done = run_pipeline(text, device=device)
-    records = [record for source in done.records for record in done.records[source]]
+    processed = run_pipeline(text, device=device)
+    records = [record for source in processed.records for record in processed.records[source]]
     assert len(records) == 5
     assert all(len(record["objects"]) == 2 for record in records)
-    copies = done.report["counts"].get(ON_HOST, 0)
+    copies = processed.report["counts"].get(ON_HOST, 0)
     assert copies > 0 if device == "cuda" and name == "nanodet" else copies == 0
 
 

@@ -61,7 +61,7 @@ def test_a_source_is_added_and_removed_while_others_run():
 
 
 def test_a_source_changes_place_under_its_id():
-    """The new one's frames come behind the old one's, and stages have begun anew."""
+    """The new one's frames come behind the old one's, and stages have started anew."""
     running, _ = pipeline("sources: {a: {stage: camera}}\nstages: {note: {}}")
     with going(running):
         for _ in range(5):
@@ -178,7 +178,9 @@ def test_additions_and_removals_leave_nothing_behind(tmp_path):
         for number in range(60):
             turn(number)
         settled(60)
-        memory, files, threads = me.memory_info().rss, me.num_fds(), me.num_threads()
+        memory = me.memory_info().rss
+        files = me.num_fds()
+        threads = me.num_threads()
         for number in range(60, 240):
             turn(number)
         settled(240)

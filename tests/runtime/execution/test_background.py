@@ -25,7 +25,9 @@ def test_work_runs_synchronously_without_the_runtime():
 
 
 def test_a_full_queue_refuses_work_and_several_threads_return_results():
-    go, calls, lock = threading.Event(), [0, 0], threading.Lock()
+    go = threading.Event()
+    calls = [0, 0]
+    lock = threading.Lock()
 
     def work(item, over):
         with lock:

@@ -66,7 +66,9 @@ def test_close_wakes_the_reader():
 
 
 def test_abort_wakes_reader_and_writer_and_drops_queued_items():
-    empty, full, raised = Channel(1), Channel(1), []
+    empty = Channel(1)
+    full = Channel(1)
+    raised = []
     full.put(batch(0))
 
     def expect(call) -> None:

@@ -24,36 +24,36 @@ def test_cores_are_limited_to_the_affinity_of_the_process(monkeypatch):
 
 @needs_affinity
 @pytest.mark.parametrize(
-    ("device", "setting", "cores", "left"),
+    ("device", "setting", "cores", "expected_cores"),
     [
         (Device("cuda", 0), "2", range(16), {0, 1}),
         (Device("cuda", 1), "2", range(16), {2, 3}),
         (Device("cuda", 3), "4", range(16), {12, 13, 14, 15}),
-        (Device("cuda", 0), "2", range(7), None),  # too few: what decodes on the CPU needs them too
+        (Device("cuda", 0), "2", range(7), None),  # too few: decoding on the CPU needs them too
         (Device("cuda", 0), "0", range(16), None),
         (Device("cpu"), "2", range(16), None),
         (Device("cuda", 0), "", range(16), {0, 1, 2, 3}),
         (Device("cuda", 0), "", range(32), {0, 1, 2, 3}),  # four are enough
         (Device("cuda", 0), "", range(8), {0, 1}),
-        (Device("cuda", 0), "", range(7), None),  # one would be too few
+        (Device("cuda", 0), "", range(7), None),  # one core would be too few
         (Device("cuda", 0), "1", range(5), {0}),
-        (Device("cuda", 5), "3", range(16), {15, 0, 1}),  # on from the first core
+        (Device("cuda", 5), "3", range(16), {15, 0, 1}),  # wraps around to the first core
         (Device("cuda", 5), "4", range(16), {4, 5, 6, 7}),
         (Device("cuda", 0), "", range(3), None),
     ],
 )
-def test_threads_that_feed_a_gpu_share_a_few_cores(monkeypatch, device, setting, cores, left):
+def test_threads_that_feed_a_gpu_share_a_few_cores(monkeypatch, device, setting, cores, expected_cores):
     pinned = []
     monkeypatch.setenv("STREAMKIT_SOURCE_CORES", setting)
     monkeypatch.setattr(os, "sched_getaffinity", lambda thread: set(cores))
-    monkeypatch.setattr(os, "sched_setaffinity", lambda thread, chosen: pinned.append((thread, set(chosen))))
+    monkeypatch.setattr(os, "sched_setaffinity", lambda thread, cpus: pinned.append((thread, set(cpus))))
     pin_to_shared_cores(device)
-    assert pinned == ([] if left is None else [(0, left)])
+    assert pinned == ([] if expected_cores is None else [(0, expected_cores)])
 
 
 @needs_affinity
 @pytest.mark.parametrize(
-    ("device", "number", "of", "left"),
+    ("device", "number", "count", "expected_cores"),
     [
         (Device("cuda", 0), 0, 3, [0, 1, 2, 3, 4]),
         (Device("cuda", 1), 1, 3, [5, 6, 7, 8, 9]),
@@ -62,13 +62,13 @@ def test_threads_that_feed_a_gpu_share_a_few_cores(monkeypatch, device, setting,
         (Device("cpu"), 0, 2, None),
     ],
 )
-def test_processes_that_feed_gpus_have_separate_cores(monkeypatch, device, number, of, left):
+def test_processes_that_feed_gpus_have_separate_cores(monkeypatch, device, number, count, expected_cores):
     pinned = []
     monkeypatch.setattr(os, "sched_getaffinity", lambda thread: set(range(16)))
-    monkeypatch.setattr(os, "sched_setaffinity", lambda thread, chosen: pinned.append((thread, list(chosen))))
-    pin_process(device, number, of)
-    assert [cores for _, cores in pinned] == ([] if left is None else [left] * len(pinned))
-    assert os.getpid() in dict(pinned) or left is None
+    monkeypatch.setattr(os, "sched_setaffinity", lambda thread, cpus: pinned.append((thread, list(cpus))))
+    pin_process(device, number, count)
+    assert [cores for _, cores in pinned] == ([] if expected_cores is None else [expected_cores] * len(pinned))
+    assert os.getpid() in dict(pinned) or expected_cores is None
 
 
 @pytest.mark.parametrize(
@@ -85,9 +85,9 @@ def pins(monkeypatch, cores, threads=(7, 8)):
     """What each thread is pinned to, in order; threads begin on `cores`, but 8 on the first of these."""
     pinned, now = [], {thread: set(cores) for thread in threads} | {8: {min(cores)}, os.getpid(): set(cores)}
 
-    def pin(thread, chosen):
-        pinned.append((thread, sorted(chosen)))
-        now[thread] = set(chosen)
+    def pin(thread, cpus):
+        pinned.append((thread, sorted(cpus)))
+        now[thread] = set(cpus)
         now[os.getpid()] = now[7]
 
     monkeypatch.setattr(os, "sched_getaffinity", lambda thread: now[thread])
@@ -183,7 +183,7 @@ def test_a_worker_divides_its_assigned_cores(monkeypatch):
     """Its parent may have left them before it started this worker."""
     pinned = {}
     monkeypatch.setattr(os, "sched_getaffinity", lambda thread: {14, 15})
-    monkeypatch.setattr(os, "sched_setaffinity", lambda thread, chosen: pinned.update({thread: list(chosen)}))
+    monkeypatch.setattr(os, "sched_setaffinity", lambda thread, cpus: pinned.update({thread: list(cpus)}))
     running = threading.Event()
     thread = threading.Thread(target=running.wait)
     thread.start()

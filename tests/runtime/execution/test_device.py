@@ -181,7 +181,9 @@ class Event:
     """An event that is done when the test says so."""
 
     def __init__(self, log, disable_timing=False):
-        self.log, self.done, self.number = log, False, None
+        self.log = log
+        self.done = False
+        self.number = None
 
     def record(self, stream):
         self.number = sum(entry[0] == "record" for entry in self.log)
@@ -253,7 +255,7 @@ def test_a_batch_carries_an_event_after_its_work(lane, log):
 
 
 def test_hanging_gpu_work_is_visible_from_another_thread(lane, log):
-    assert lane.stuck_s(100.0) == 0  # it has not begun
+    assert lane.stuck_s(100.0) == 0  # it has not started
     with lane.activate():
         assert [lane.stuck_s(now_s) for now_s in (100.0, 100.5, 130.0)] == [0, 0.5, 30]
         assert log == [("record", 0)]

@@ -42,7 +42,9 @@ def counting_outputs(root):
     )
     graph = build(read_text(text, folder=root, registry=registry))
     lanes = [EndLane(node) for node in graph.nodes.values()]
-    counted, through, whole = [], [], []
+    counted = []
+    through = []
+    whole = []
     outputs = GraphOutputs(
         graph, lanes, lambda frames, ended, now_s: counted.append([frame.index for frame in frames]), through.append,
         whole.append,

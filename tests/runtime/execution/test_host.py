@@ -46,8 +46,8 @@ told.set()
 def test_threads_share_heaps(heaps_setting, heaps):
     env = {name: value for name, value in os.environ.items() if name != "MALLOC_ARENA_MAX"}
     env |= {"MALLOC_ARENA_MAX": heaps_setting} if heaps_setting else {}
-    done = subprocess.run([sys.executable, "-c", HEAPS], env=env, capture_output=True, text=True, check=True)
-    assert done.stderr.count("Arena ") == heaps
+    completed = subprocess.run([sys.executable, "-c", HEAPS], env=env, capture_output=True, text=True, check=True)
+    assert completed.stderr.count("Arena ") == heaps
 
 
 @pytest.mark.parametrize(("cores", "heaps"), [(1, 2), (2, 2), (3, 3), (64, 64)])
@@ -155,7 +155,7 @@ print(before - held, held - free_mib())
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's heaps")
 def test_trimming_returns_memory_to_the_system():
-    done = subprocess.run([sys.executable, "-c", TRIMMED], capture_output=True, text=True, check=True)
-    used, returned = map(float, done.stdout.split())
+    completed = subprocess.run([sys.executable, "-c", TRIMMED], capture_output=True, text=True, check=True)
+    used, returned = map(float, completed.stdout.split())
     assert used < 20
     assert returned > 70

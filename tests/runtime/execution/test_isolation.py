@@ -386,7 +386,9 @@ def test_pixels_are_restored_in_the_rows_asked_for(which, back):
     before = [frame.surface for frame in frame_list]
     guard = PixelGuard(frame_list)
     for frame in frame_list:
-        frame.surface, frame.width, frame.height = None, 1, 1
+        frame.surface = None
+        frame.width = 1
+        frame.height = 1
     guard.restore(which)
     for row, frame in enumerate(frame_list):
         assert (frame.surface, frame.width, frame.height) == ((before[row], 64, 48) if row in back else (None, 1, 1))

@@ -241,7 +241,9 @@ def test_cuda_handles_are_not_copied(monkeypatch):
 
     cupy = ModuleType("cupy")
     cupy.cuda = ModuleType("cuda")
-    cupy.cuda.Event, cupy.cuda.Stream, cupy.ndarray = Handle, type("Stream", (), {}), type("ndarray", (), {})
+    cupy.cuda.Event = Handle
+    cupy.cuda.Stream = type("Stream", (), {})
+    cupy.ndarray = type("ndarray", (), {})
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     rig = Rig(Keeps, sources="a", make=lambda: [Handle()], bad=(2,))
     rig(batch("a0 a1"))

@@ -167,7 +167,8 @@ def color_only(frame):
 
 
 def upper_half(frame):
-    frame.surface, frame.height = Surface(frame.surface.data[:36], frame.surface.color), 24
+    frame.surface = Surface(frame.surface.data[:36], frame.surface.color)
+    frame.height = 24
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -258,7 +259,8 @@ def test_a_retried_batch_has_its_original_pixels():
 
     def what(frame):
         invert(frame)
-        frame.width, frame.height = 64, 48
+        frame.width = 64
+        frame.height = 48
         if next(calls) == 1:  # the second frame, at the first try
             raise ValueError("no")
 
@@ -358,7 +360,9 @@ def test_a_missing_surface_is_accepted_and_odd_sizes_are_padded():
 
     def what(frame):
         if frame.index:
-            frame.surface, frame.width, frame.height = gray(31, 23), 31, 23
+            frame.surface = gray(31, 23)
+            frame.width = 31
+            frame.height = 23
         else:
             frame.surface = None
 

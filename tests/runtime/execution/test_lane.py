@@ -148,7 +148,8 @@ class Fake(Runner):
 
     def __init__(self, log, trouble=""):
         self.node = graph("device_a:").nodes["device_a"]
-        self.log, self.trouble = log, trouble
+        self.log = log
+        self.trouble = trouble
 
     def start(self):
         self.log.append(("open", threading.get_ident()))
@@ -170,11 +171,14 @@ class Fake(Runner):
 def work(*runners, batches=2):
     (lane,) = partition(graph("device_a:", "device_b:"))
     inlet, result = Channel(10), Channel(10)
-    lane.inputs, lane.outlet = [inlet], Outlet([result], 1)
+    lane.inputs = [inlet]
+    lane.outlet = Outlet([result], 1)
     for sequence in range(batches):
         inlet.put(Batch([Frame("a", sequence, 0.0, 4, 4)], sequence=sequence))
     inlet.close()
-    failures, ready, finished = [], [], []
+    failures = []
+    ready = []
+    finished = []
     done: list[tuple[Lane, Batch]] = finished
     worker = LaneThread(
         lane,
@@ -229,7 +233,8 @@ def test_a_worker_keeps_no_batch_while_it_waits():
 
     (lane,) = partition(graph("device_a:", "device_b:"))
     inlet, result = Channel(1), Channel(1)
-    lane.inputs, lane.outlet = [inlet], Outlet([result], 1)
+    lane.inputs = [inlet]
+    lane.outlet = Outlet([result], 1)
     worker = LaneThread(lane, [Fake([])], Device(), lambda: None, lambda error: None, lambda lane, batch: None)
     thread = threading.Thread(target=worker)
     thread.start()
@@ -256,7 +261,8 @@ class Slow(Channel):
 
 def test_workers_that_share_a_lane_take_the_same_batch_of_each_branch():
     (lane,) = partition(graph("device_a:"))
-    lane.workers, lane.inputs = 3, [Slow(100), Slow(100)]
+    lane.workers = 3
+    lane.inputs = [Slow(100), Slow(100)]
     for number in range(60):
         for side, channel in enumerate(lane.inputs):
             frame = Frame("a", number, number / 25, 64, 48, facts={f"side {side}": number})

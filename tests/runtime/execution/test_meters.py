@@ -56,8 +56,11 @@ def test_the_summary_is_in_milliseconds():
 
 def test_the_meters_of_a_stages_instances_are_summed():
     meter, other = StageMeter(), StageMeter()
-    meter.frames, meter.batches, meter.seconds = 30, 3, 0.5
-    other.frames, other.seconds = 10, 0.3
+    meter.frames = 30
+    meter.batches = 3
+    meter.seconds = 0.5
+    other.frames = 10
+    other.seconds = 0.3
     assert StageMeter.total([meter, other]) == {
         "frames": 40,
         "instances": 2,

@@ -152,8 +152,8 @@ def test_results_do_not_depend_on_worker_speed(seed):
             time.sleep(chance.choice((0, 0, 0, 0.002)))
             yield part, n
 
-    want = list(itertools.chain.from_iterable(OrderedExecutor().run(iter([p]), [work], 1) for p in range(12)))
-    assert list(ThreadedExecutor(CPU, 1).run(iter(range(12)), [work] * 3, 2)) == want
+    expected = list(itertools.chain.from_iterable(OrderedExecutor().run(iter([p]), [work], 1) for p in range(12)))
+    assert list(ThreadedExecutor(CPU, 1).run(iter(range(12)), [work] * 3, 2)) == expected
 
 
 def test_closing_waits_until_the_workers_are_done():

@@ -271,7 +271,9 @@ class Held(MayDrop):
 
     def __init__(self):
         super().__init__()
-        self.started, self.go_on, self.written = threading.Event(), threading.Event(), []
+        self.started = threading.Event()
+        self.go_on = threading.Event()
+        self.written = []
 
     def write(self, frame):
         self.started.set()

@@ -25,7 +25,9 @@ class Sent:
 
     def __init__(self, more, steps, failing_since_s=None):
         self.failing_since_s = failing_since_s
-        self.more, self.steps, self._delivered = more, steps, 0
+        self.more = more
+        self.steps = steps
+        self._delivered = 0
 
     @property
     def delivered(self):

@@ -27,7 +27,8 @@ def gathering(fail=False):
                 self.taken.append(frame)
 
             def flush(self) -> None:
-                taken, self.taken = self.taken, []
+                taken = self.taken
+                self.taken = []
                 self.batches.append(len(taken))
                 if fail:
                     raise KeyError("nothing")

@@ -67,7 +67,8 @@ class Anew(BatchStage):
 def test_a_stage_that_makes_a_batch_anew_loses_no_frame_that_failed_before(bad, keeps):
     rig = Rig(Anew)
     rig.runner.isolated = False  # as a stage of streamkit's own
-    rig.runner.stage.bad, rig.runner.stage.keeps = bad, keeps
+    rig.runner.stage.bad = bad
+    rig.runner.stage.keeps = keeps
     input_batch = batch("a0 b0 a1", ended="b")
     before = [
         Frame("b", 7, 0.0, 64, 48, error="before", _state=FrameState(position=3)),

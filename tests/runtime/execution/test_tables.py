@@ -69,7 +69,9 @@ def test_events_from_before_the_branches_are_kept_once():
 def test_an_event_changed_by_branches_has_the_additions_of_each():
     above = Batch(frames(1))
     above.frames[0].emit("rang", n=1)
-    first, second, third = above.fork(), above.fork(), above.fork()
+    first = above.fork()
+    second = above.fork()
+    third = above.fork()
     for branch, added in ((first, {"clip": "a.mp4"}), (second, {"snapshot": "a.jpg", "n": 2})):
         (event,) = branch.frames[0].events
         branch.frames[0].events = [replace(event, data={**event.data, **added})]
@@ -164,7 +166,8 @@ def test_a_table_emptied_by_a_stage_is_empty():
 def test_the_first_branch_provides_the_event_of_written_arrays():
     first = batch("a0")
     second = first.fork()
-    first.ready, second.ready = object(), object()
+    first.ready = object()
+    second.ready = object()
     assert merge_batches([first, second]).ready is first.ready
 
 
@@ -181,7 +184,8 @@ def test_facts_that_are_not_mappings_come_from_the_first_branch():
 def test_shown_shapes_and_skipped_detectors_of_branches_are_merged():
     first, second = (Batch(frames(1)).fork() for _ in range(2))
     line, zone = object(), object()
-    first.frames[0].shown, second.frames[0].shown = {"count.line": line}, {"count.zone": zone}
+    first.frames[0].shown = {"count.line": line}
+    second.frames[0].shown = {"count.zone": zone}
     first.frames[0]._state.skipped_detectors = frozenset({"faces"})
     second.frames[0]._state.skipped_detectors = frozenset({"plates"})
     (frame,) = merge_batches([first, second]).frames

@@ -137,9 +137,9 @@ def test_a_slow_source_costs_the_others_nothing():
         batcher.inlets["slow"].end()
 
     threads = [in_thread(quick), in_thread(slow)]
-    got = 0
-    while got < 200:
-        got += len(batcher.next())
+    frame_count = 0
+    while frame_count < 200:
+        frame_count += len(batcher.next())
     over.set()
     drain(batcher)
     for thread in threads:

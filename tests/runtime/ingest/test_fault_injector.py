@@ -27,8 +27,10 @@ class Camera:
     """One source, opened as often as a test wants; its faults go on from opening to opening."""
 
     def __init__(self, make, device=None, **fault):
-        self.make, self.device = make, device or Device()
-        self.faults, self.counters = FaultInjector(Fault(**fault), "cam"), Counters()
+        self.make = make
+        self.device = device or Device()
+        self.faults = FaultInjector(Fault(**fault), "cam")
+        self.counters = Counters()
 
     def source(self):
         source = FaultySource(self.make(), self.faults)
@@ -113,8 +115,8 @@ def test_a_still_image_is_repeated(plain):
     assert error is None
     assert [(frame.index, frame.pts_s) for frame in frames] == [(frame.index, frame.pts_s) for frame in plain]
     for i, (shown, original) in enumerate(zip(pixels(frames), pixels(plain), strict=True)):
-        want = plain[25].surface.data if 25 <= i < 35 else original
-        assert (shown == want).all(), i
+        expected = plain[25].surface.data if 25 <= i < 35 else original
+        assert (shown == expected).all(), i
     assert camera.counts == {"fault: frames repeated": 9}
 
 
@@ -232,10 +234,10 @@ def test_a_run_without_faults_reports_none(run_pipeline):
 @pytest.mark.gpu
 def test_on_a_gpu_pictures_are_held_and_damaged_as_on_the_cpu():
     fault = {"still": {"at": 0.4, "for": 0.4}, "corrupt": {"at": 0.6, "for": 0.4, "share": 0.1}}
-    want, _ = Camera(pattern(), **fault).read()
+    expected, _ = Camera(pattern(), **fault).read()
     frames, error = Camera(pattern(), Device("cuda"), **fault).read()
     assert error is None
-    for on_gpu, on_cpu in zip(frames, want, strict=True):
+    for on_gpu, on_cpu in zip(frames, expected, strict=True):
         on_gpu.surface.ready.synchronize()
         np.testing.assert_array_equal(on_gpu.surface.data.get(), on_cpu.surface.data)
 
@@ -283,7 +285,8 @@ class ScriptedSource(Source):
     retry = Retry(max_wait_s=7.0)
 
     def __init__(self, frames=()):
-        self._frames, self.calls = frames, []
+        self._frames = frames
+        self.calls = []
 
     def open(self):
         self.calls.append("open")

@@ -232,7 +232,10 @@ class World:
     """The clock, the log and the waits of a source; a wait moves the clock on by a second."""
 
     def __init__(self, monkeypatch):
-        self.now_s, self.logged, self.statuses, self.closed = 1000.0, [], [], []
+        self.now_s = 1000.0
+        self.logged = []
+        self.statuses = []
+        self.closed = []
         monkeypatch.setattr(reconnect, "time", SimpleNamespace(monotonic=lambda: self.now_s))
         monkeypatch.setattr(reconnect, "at_now", lambda: "NOW")
         monkeypatch.setattr(reconnect, "logger", SimpleNamespace(log=lambda *entry: self.logged.append(entry)))
@@ -264,7 +267,8 @@ class ScriptedSource(Source):
     unbounded = "its own"
 
     def __init__(self, connections):
-        self._connections, self.calls = iter(connections), []
+        self._connections = iter(connections)
+        self.calls = []
 
     def open(self):
         self.calls.append("open")
@@ -428,7 +432,9 @@ def test_waits_restart_only_after_a_lasting_connection(world):
     def later():
         world.now_s += 3.5
 
-    short, long, refused = [live(0, 0.0)], [live(0, 0.0), later], ["refuses"]
+    short = [live(0, 0.0)]
+    long = [live(0, 0.0), later]
+    refused = ["refuses"]
     source = world.source(refused, refused, short, long, short, refused, waits=6, max_wait_s=3.0)
     list(source.frames())
     assert source.waited == [0.25, 0.5, 1.0, 0.25, 0.5, 1.0]

@@ -31,7 +31,7 @@ def numbers(counts: SourceCounts) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    "add", [SourceCounts.merge, SourceState.add_earlier, RemovedSources.add, RemovedSources.add_totals]
+    "add", [SourceCounts.merge, SourceState.merge_previous, RemovedSources.add, RemovedSources.add_totals]
 )
 def test_every_declared_count_is_summed(add):
     whole = counts_from(1, RemovedSources if "Removed" in add.__qualname__ else SourceState)

@@ -26,7 +26,9 @@ from streamkit.runtime.ingest.source_reader import SourceReader
 from streamkit.runtime.ingest.source_status import SourceState
 from streamkit.testing.kit import gray
 
-RATE, FRAMES, PAUSE_S = 50, 60, 0.6
+RATE = 50
+FRAMES = 60
+PAUSE_S = 0.6
 
 with Collecting(REGISTRY):
 
@@ -194,7 +196,9 @@ class Inlet:
     """The batcher and its inlet: notes what the reader passes on."""
 
     def __init__(self):
-        self.frames, self.begins, self.ends = [], [], 0
+        self.frames = []
+        self.begins = []
+        self.ends = 0
 
     def begin(self, source, drops):
         self.begins.append((source, drops))
@@ -217,7 +221,8 @@ class Scripted(Source):
     unbounded = False
 
     def __init__(self, *openings, on_open=None, on_close=None, on_stop=None):
-        self.openings, self.calls = iter(openings), []
+        self.openings = iter(openings)
+        self.calls = []
         self.hooks = {"open": on_open, "close": on_close, "stop": on_stop}
 
     def _note(self, call):
@@ -506,7 +511,8 @@ class Line:
     """A start barrier that notes calls."""
 
     def __init__(self, then=lambda over: None):
-        self.calls, self._then = [], then
+        self.calls = []
+        self._then = then
 
     def arrive(self):
         self.calls.append("arrive")

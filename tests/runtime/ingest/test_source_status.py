@@ -57,7 +57,8 @@ def test_a_source_is_complete_when_it_has_ended_and_all_its_frames_are_accounted
 def test_rates_are_over_the_last_five_intervals():
     state = SourceState()
     for second, (frames, out) in enumerate([(0, 0), (100, 50), (110, 60), (120, 64), (130, 68), (140, 72), (150, 80)]):
-        state.frames, state.out = frames, out
+        state.frames = frames
+        state.out = out
         state.sample(10.0 + 2 * second)
     assert (state.fps_in, state.fps_out) == (50 / 10, 30 / 10)
 
@@ -80,7 +81,9 @@ def test_a_report_has_the_keys_that_have_a_value():
     state.live = False
     state.drops.add("frames dropped: queue full")
     assert state.report() == {"frames": 5, "out": 4, "dropped": {"queue_full": 1}}
-    state.latency, state.reconnects, state.error = Histogram(), 2, "gone"
+    state.latency = Histogram()
+    state.reconnects = 2
+    state.error = "gone"
     state.latency.add(1.0)
     assert state.report() == {
         "frames": 5, "out": 4, "dropped": {"queue_full": 1}, "latency": state.latency.summary(), "reconnects": 2,

@@ -16,7 +16,7 @@ from streamkit.core.errors import ConfigError
 from streamkit.core.stage import Collecting, Source, stage
 from streamkit.core.tracing import Spans
 from streamkit.runtime.ingest import sources as sources_module
-from streamkit.runtime.ingest.sources import GIVEN_UP, Sources, in_realtime
+from streamkit.runtime.ingest.sources import DROPPED_BY_ABORT, Sources, in_realtime
 
 NICE: dict[str, int] = {}  # of the thread that reads a source, as the system counts it
 OPENED: list[str] = []
@@ -60,7 +60,7 @@ def test_files_that_are_paused_before_their_turn_leave_it_to_the_others():
     with going(running) as codes:
         until(lambda: running.states["f3"].done and running.states["f5"].done)
         assert [running.states[f"f{n}"].state for n in (0, 1, 2, 4)] == ["paused"] * 4
-        assert not any(running.states[f"f{n}"].begun for n in (0, 1, 2, 4))
+        assert not any(running.states[f"f{n}"].started for n in (0, 1, 2, 4))
         until(lambda: not running.sources.threads)
         running.resume("f2")
         running.resume("f0")
@@ -75,15 +75,15 @@ def test_files_that_are_paused_on_the_way_make_room():
     running, _ = pipeline(files(LONG, FILE, LONG, FILE), parallel_files=1)
     with going(running):
         until(lambda: WRITTEN.get("f0"))
-        assert not running.states["f1"].begun
+        assert not running.states["f1"].started
         running.pause("f0")
         until(lambda: running.states["f1"].done and WRITTEN.get("f2"))
-        assert not running.states["f3"].begun
+        assert not running.states["f3"].started
         running.resume("f0")  # two are read for now: nobody is sent away
         so_far = len(WRITTEN["f0"])
         until(lambda: len(WRITTEN["f0"]) > so_far + 5)
         running.pause("f2")
-        assert not running.states["f3"].begun
+        assert not running.states["f3"].started
         running.remove("f0")
         until(lambda: running.states["f3"].done)
         running.pause("f2")
@@ -212,7 +212,7 @@ def test_a_source_that_is_refused_before_the_run_is_not_opened_and_the_others_ru
     assert sorted(OPENED) == ["a", "c"]
     assert sorted(WRITTEN) == ["a", "c"]
     state = running.states["b"]
-    assert (state.state, state.cause, state.error, state.begun) == ("failed", "codec", "no session is left", False)
+    assert (state.state, state.cause, state.error, state.started) == ("failed", "codec", "no session is left", False)
     assert logged.count("source b failed: no session is left") == 1
 
 
@@ -234,7 +234,9 @@ class ScriptedSource(Source):
     """A few frames, or what a test gives."""
 
     def __init__(self, id_, frames=2, camera=False):
-        self._id, self._frames, self._camera = id_, frames, camera
+        self._id = id_
+        self._frames = frames
+        self._camera = camera
 
     @property
     def unbounded(self):
@@ -256,7 +258,11 @@ class Batcher:
     """Takes all frames, and notes how many sources it is to expect."""
 
     def __init__(self):
-        self.expected, self.open, self.frames, self.started, self.ended = [], True, [], [], []
+        self.expected = []
+        self.open = True
+        self.frames = []
+        self.started = []
+        self.ended = []
 
     def expect(self, count):
         self.expected.append(count)
@@ -271,7 +277,12 @@ class Run:
     """Sources, and the threads that they would start."""
 
     def __init__(self, monkeypatch, *configs, parallel_files=1, **options):
-        self.batcher, self.threads, self.failed, self.read, self.closed, self.lowered = Batcher(), [], [], [], [], []
+        self.batcher = Batcher()
+        self.threads = []
+        self.failed = []
+        self.read = []
+        self.closed = []
+        self.lowered = []
         monkeypatch.setattr(sources_module, "start", self._start)
         monkeypatch.setattr(sources_module, "lower_priority", lambda: self.lowered.append(len(self.read)))
         trimmer = SimpleNamespace(count_close=lambda: self.closed.append(len(self.read)))
@@ -436,14 +447,16 @@ def test_frames_count_for_their_source(make_run):
 def test_frames_that_never_reached_the_end_are_counted_as_dropped(make_run):
     run = make_run(config("a"), config("b"), config("c"))
     a, b, c = run.sources.states.values()
-    a.frames, a.out = 10, 3
+    a.frames = 10
+    a.out = 3
     a.drops.add("frames dropped: over age", 2)
     b.frames = b.out = 4
-    c.frames, c.removed = 1, True
+    c.frames = 1
+    c.removed = True
     run.sources.account()
-    assert dict(a.drops.values) == {"frames dropped: over age": 2, GIVEN_UP: 5}
-    assert (dict(b.drops.values), dict(c.drops.values)) == ({}, {GIVEN_UP: 1})
-    assert GIVEN_UP == "frames dropped: run aborted"
-    assert (run.sources.removed.sources, run.sources.removed.drops[GIVEN_UP]) == (1, 1)
+    assert dict(a.drops.values) == {"frames dropped: over age": 2, DROPPED_BY_ABORT: 5}
+    assert (dict(b.drops.values), dict(c.drops.values)) == ({}, {DROPPED_BY_ABORT: 1})
+    assert DROPPED_BY_ABORT == "frames dropped: run aborted"
+    assert (run.sources.removed.sources, run.sources.removed.drops[DROPPED_BY_ABORT]) == (1, 1)
     run.sources.account()
     assert run.sources.removed.sources == 1

@@ -98,14 +98,14 @@ def test_a_child_has_its_parents_state_and_a_separate_main_module(start, tmp_pat
 
 
 def test_a_child_gets_its_parents_environment_plus_additions(start, monkeypatch):
-    monkeypatch.setenv("GIVEN", "before")
+    monkeypatch.setenv("OVERRIDDEN", "before")
     monkeypatch.delenv("ADDED", raising=False)
     monkeypatch.setenv("PYTHONPATH", "/some/where")
     monkeypatch.setenv("PYTHONUNBUFFERED", "1")
-    child = start("teller", tell, "environment", env={"GIVEN": "now", "ADDED": "é"})
+    child = start("teller", tell, "environment", env={"OVERRIDDEN": "now", "ADDED": "é"})
     ((_, (environment,)),) = heard(child)
-    assert environment == {**os.environ, "GIVEN": "now", "ADDED": "é"}
-    assert os.environ["GIVEN"] == "before"
+    assert environment == {**os.environ, "OVERRIDDEN": "now", "ADDED": "é"}
+    assert os.environ["OVERRIDDEN"] == "before"
 
 
 def test_connections_in_its_arguments_are_inherited(start):
@@ -182,7 +182,9 @@ def test_a_surviving_grandchild_does_not_hide_the_end_of_a_child(start):
 
 
 def test_a_signal_handler_may_join_a_child_while_its_exit_code_is_read(start, monkeypatch):
-    child, interrupted, waitpid = start("leaver", leave_at_once), [], os.waitpid
+    child = start("leaver", leave_at_once)
+    interrupted = []
+    waitpid = os.waitpid
 
     def interrupted_waitpid(pid: int, options: int) -> tuple[int, int]:
         status = waitpid(pid, options)
@@ -211,11 +213,11 @@ def test_a_child_without_a_parent_exits_silently():
     closed_end, control = Pipe()
     closed_end.close()
     with control:
-        done = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-m", CHILD_MODULE, str(control.fileno()), str(control.fileno()), "orphan"],
             pass_fds=[control.fileno()], capture_output=True, text=True, timeout=60,
         )  # fmt: skip
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", "")
+    assert (completed.returncode, completed.stdout, completed.stderr) == (1, "", "")
 
 
 SCRIPT = """
@@ -250,13 +252,13 @@ def test_a_script_without_a_main_guard_runs_once(root: Path, tmp_path, flags):
     (tmp_path / "script.py").write_text(textwrap.dedent(SCRIPT).replace("ROOT", repr(str(root))))
     (tmp_path / "p.yaml").write_text(YAML)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-W", "error", *flags, "script.py"],
         cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
-    assert "Warning" not in done.stderr
-    assert "Traceback" not in done.stderr
-    assert (done.returncode, done.stdout.split()) == (0, ["0", "3", "None"])
+    assert "Warning" not in completed.stderr
+    assert "Traceback" not in completed.stderr
+    assert (completed.returncode, completed.stdout.split()) == (0, ["0", "3", "None"])
     assert (tmp_path / "side-effects").read_text() == "once\n"
     for source in "ab":
         assert (tmp_path / "out" / f"{source}.jsonl").read_text().count("\n") == 5

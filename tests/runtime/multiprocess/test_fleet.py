@@ -117,23 +117,23 @@ def test_new_messages_of_workers_are_logged_after_thousands_of_others(tmp_path: 
 
 def test_standard_output_has_only_records(runs: Runs) -> None:
     sources = "".join(f"  s{i}: '{PATTERN.format(frames=40)}'\n" for i in range(3))
-    done = runs.run(f"sources:\n{sources}stages:\n  jsonl: {{path: '-'}}\n")
-    assert done.returncode == 0, done.stderr
-    records = [json.loads(line) for line in done.stdout.splitlines()]
+    completed = runs.run(f"sources:\n{sources}stages:\n  jsonl: {{path: '-'}}\n")
+    assert completed.returncode == 0, completed.stderr
+    records = [json.loads(line) for line in completed.stdout.splitlines()]
     for i in range(3):
         assert [r["frame"] for r in records if r["source"] == f"s{i}"] == list(range(40))
 
 
 def test_latency_and_progress_cover_all_processes(runs: Runs) -> None:
     paced = "{uri: 'test://?width=96&height=64&fps=20&frames=120', pace: realtime}"
-    done = runs.run(f"sources:\n  a: {paced}\n  b: {paced}\nstages:\n  jsonl: {{path: OUT/all.jsonl}}\n")
-    assert done.returncode == 0, done.stderr
+    completed = runs.run(f"sources:\n  a: {paced}\n  b: {paced}\nstages:\n  jsonl: {{path: OUT/all.jsonl}}\n")
+    assert completed.returncode == 0, completed.stderr
     assert 0 < runs.report["latency"]["jsonl"]["p50_ms"] < 2000
-    assert "0 of 2 sources ended" in done.stderr
+    assert "0 of 2 sources ended" in completed.stderr
     dropped = sum(
         n for what, n in runs.report["counts"].items() if what.startswith("frames dropped")
     )  # on a busy machine
-    assert f"{240 - dropped} frames in" in done.stderr
+    assert f"{240 - dropped} frames in" in completed.stderr
 
 
 def test_a_slow_shared_sink_makes_the_sources_wait(runs: Runs) -> None:
@@ -154,18 +154,18 @@ def test_a_slow_shared_sink_makes_the_sources_wait(runs: Runs) -> None:
 
 def test_devices_without_a_source_are_reported_and_unused(runs: Runs) -> None:
     text = f"sources: {{a: '{PATTERN.format(frames=5)}'}}\nstages:\n  jsonl: {{path: OUT/all.jsonl}}\n"
-    done = runs.run(text, device="cpu,cuda:9")
-    assert done.returncode == 0, done.stderr
-    assert "cuda:9 is not used: there are more devices than sources" in done.stderr
+    completed = runs.run(text, device="cpu,cuda:9")
+    assert completed.returncode == 0, completed.stderr
+    assert "cuda:9 is not used: there are more devices than sources" in completed.stderr
     assert runs.report["device"] == "cpu"
 
 
 def test_a_missing_device_exits_with_code_2(runs: Runs) -> None:
     sources = "".join(f"  s{i}: '{PATTERN.format(frames=5)}'\n" for i in range(2))
-    done = runs.run(f"device: [cpu, cuda:7]\nsources:\n{sources}stages:\n  jsonl: {{path: OUT/a.jsonl}}\n",
+    completed = runs.run(f"device: [cpu, cuda:7]\nsources:\n{sources}stages:\n  jsonl: {{path: OUT/a.jsonl}}\n",
                     device="cpu,cuda:7", processes=1)  # fmt: skip
-    assert done.returncode == 2
-    assert "device cuda:7 cannot be used" in done.stderr
+    assert completed.returncode == 2
+    assert "device cuda:7 cannot be used" in completed.stderr
     assert not runs.out.exists()
 
 
@@ -217,8 +217,8 @@ def test_gpus_share_the_sources(root: Path, tmp_path: Path, device: str, process
             sys.executable, root / "run.py", path, "--device", name, "--set", f"device.processes={count}",
             "--limit", "100", "--report", out / "r.json",
         ]  # fmt: skip
-        done = subprocess.run(line, capture_output=True, text=True, cwd=root, timeout=170)
-        assert done.returncode == 0, done.stderr
+        completed = subprocess.run(line, capture_output=True, text=True, cwd=root, timeout=170)
+        assert completed.returncode == 0, completed.stderr
         lines = (out / "all.jsonl").read_text().splitlines()
         records: dict[str, list[tuple[int, int]]] = {}
         for record in map(json.loads, lines):

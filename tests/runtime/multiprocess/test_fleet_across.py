@@ -129,9 +129,9 @@ def test_objects_of_all_sources_are_counted_as_in_one_process(runs: Runs, tmp_pa
     records_by_processes, reports = {}, {}
     for processes in (1, 2):
         runs.out = tmp_path / str(processes)
-        done = runs.run(WHOLE, "--limit", 30, processes=processes)
-        assert done.returncode == 1, done.stderr
-        assert done.stderr.count("left failed on a frame 5 ") == 1
+        completed = runs.run(WHOLE, "--limit", 30, processes=processes)
+        assert completed.returncode == 1, completed.stderr
+        assert completed.stderr.count("left failed on a frame 5 ") == 1
         records_by_processes[processes] = {name: runs.records(name) for name in ("all", "a", "b", "c", "before-a")}
         reports[processes] = runs.report
     single, several = records_by_processes[1], records_by_processes[2]

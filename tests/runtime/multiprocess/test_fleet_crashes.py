@@ -241,7 +241,8 @@ def test_only_a_ready_but_silent_process_is_killed() -> None:
     handle = WorkerHandle(device="cpu")
     handle.silent_s = 1e6
     assert handle.overdue(0.0) is None  # it may tune networks
-    handle.ready, handle.silent_s = True, SILENT_S
+    handle.ready = True
+    handle.silent_s = SILENT_S
     assert handle.overdue(0.0) is None
     handle.silent_s = SILENT_S + 0.1
     assert handle.overdue(0.0) == "its process on cpu has not reported for 15 s and was killed"
@@ -275,7 +276,10 @@ def test_a_source_that_kills_its_processes_is_isolated_and_fails_alone(tmp_path:
 @pytest.mark.long
 def test_memory_and_handles_stay_flat_over_20_deaths(tmp_path: Path) -> None:
     live = Live(tmp_path, {"a": CAMERA}, "\n  all: {stage: jsonl, path: OUT/all.jsonl}\n")
-    parent, handles, memory, threads = psutil.Process(), [], [], []
+    parent = psutil.Process()
+    handles = []
+    memory = []
+    threads = []
     with live.running():
         for number in range(20):
             live.more("a")

@@ -184,9 +184,9 @@ def test_a_hanging_process_is_replaced(live: OnGpu, how: str) -> None:
         live.deliver(60, 20)
         assert not psutil.pid_exists(pid)
     live.check_counts()
-    why = f"has not reported for {SILENT_S:g} s" if how == "stopped" else "has not finished work on its GPU for 10 s"
+    reason = f"has not reported for {SILENT_S:g} s" if how == "stopped" else "has not finished work on its GPU for 10 s"
     assert hanging.failure is not None
-    assert why in hanging.failure
+    assert reason in hanging.failure
 
 
 def test_no_process_is_left_5_s_after_the_parent_was_killed(live: OnGpu, root: Path) -> None:

@@ -13,9 +13,9 @@ from support.fleets import BOTH, OUTPUTS, PATTERN, Runs, children_of, runs_fixtu
 
 
 def test_a_process_that_cannot_start_stops_the_others(runs: Runs) -> None:
-    done = runs.run(f"{BOTH}  once: {{file: {runs.folder}/once, what: refuse}}\n{OUTPUTS}")
-    assert done.returncode == 2, done.stderr
-    assert done.stderr.count("this process is not to be") == 1
+    completed = runs.run(f"{BOTH}  once: {{file: {runs.folder}/once, what: refuse}}\n{OUTPUTS}")
+    assert completed.returncode == 2, completed.stderr
+    assert completed.stderr.count("this process is not to be") == 1
     assert not runs.out.exists()
     assert runs.report["frames"] == 0
 
@@ -52,9 +52,9 @@ def test_a_file_of_a_killed_process_is_read_again_without_duplicate_shared_recor
 @pytest.mark.parametrize("where", ["b.jsonl", "all.jsonl"])
 def test_an_output_that_cannot_be_written_ends_the_run(runs: Runs, where: str) -> None:
     (runs.out / where).mkdir(parents=True)
-    done = runs.run(BOTH + OUTPUTS)
-    assert done.returncode == 1, done.stderr
-    assert f"cannot write {runs.out}/{where}: it is a folder" in done.stderr
+    completed = runs.run(BOTH + OUTPUTS)
+    assert completed.returncode == 1, completed.stderr
+    assert f"cannot write {runs.out}/{where}: it is a folder" in completed.stderr
     if where == "b.jsonl":  # the other source's file is whole
         has_file = (runs.out / "a.jsonl").exists()  # it may have been stopped before its first frame
         frames = [r["frame"] for r in runs.records("a")] if has_file else []
@@ -63,9 +63,9 @@ def test_an_output_that_cannot_be_written_ends_the_run(runs: Runs, where: str) -
 
 def test_on_error_stop_ends_all_processes(runs: Runs) -> None:
     text = f"{BOTH}  raising: {{source: b, run: {{on_error: stop}}}}\n{OUTPUTS}"
-    done = runs.run(text)
-    assert done.returncode == 1, done.stderr
-    assert done.stderr.count("raising failed on b frame 3 (0.15 s): ValueError: no such luck") == 1
+    completed = runs.run(text)
+    assert completed.returncode == 1, completed.stderr
+    assert completed.stderr.count("raising failed on b frame 3 (0.15 s): ValueError: no such luck") == 1
     for source in ("a", "b"):
         assert [r["frame"] for r in runs.records(source)][:4] == list(range(len(runs.records(source))))[:4]
     everything = [r["frame"] for r in runs.records("all") if r["source"] == "b"]

@@ -55,7 +55,9 @@ class Played:
     """A fleet of two processes, what it logged, and the two."""
 
     def __init__(self, stages: str = "note: {}", head: str = "", *, keep_running: bool = False, **options: Any) -> None:
-        self.logged, self.processes, self.waits = collect(), [], []
+        self.logged = collect()
+        self.processes = []
+        self.waits = []
         self.wrote: list[tuple[str, int]] = []
         self.contexts: list[Any] = []
         self.triggered: list[tuple[str, dict[str, Any]]] = []
@@ -616,7 +618,7 @@ def test_an_error_during_the_run_stops_or_aborts_the_others(played: Played, erro
     def begin(link: FakeWorkerLink) -> None:
         link.tell(messages.Ready())
         other = link.job.part[0]
-        link.obey = lambda got: link.finish(got) if got != "go" else None if other else fail(link)
+        link.obey = lambda received: link.finish(received) if received != "go" else None if other else fail(link)
 
     def fail(link: FakeWorkerLink) -> None:
         link.tell(messages.Fatal(error, "it broke"))

@@ -23,7 +23,9 @@ from streamkit.runtime.multiprocess.source_scheduler import LOST, SourceSchedule
 from streamkit.runtime.multiprocess.worker_handle import WorkerHandle
 from streamkit.runtime.observe.report_merge import WorkerReport
 
-CAMERA, LOOP, FILE = "rtsp://127.0.0.1:1/x", "{uri: samples/street.mp4, loop: true}", "samples/street.mp4"
+CAMERA = "rtsp://127.0.0.1:1/x"
+LOOP = "{uri: samples/street.mp4, loop: true}"
+FILE = "samples/street.mp4"
 
 
 @dataclass(eq=False)
@@ -48,7 +50,8 @@ class Sinks:
     """Shared sinks that have had frames up to an index."""
 
     def __init__(self, had: int = -1) -> None:
-        self.had, self.skipped = had, list[tuple[str, Any, Any]]()
+        self.had = had
+        self.skipped = list[tuple[str, Any, Any]]()
 
     def delivered(self, source: str, process: Any) -> int:
         return self.had
@@ -67,7 +70,9 @@ class Fleet:
     """Sources of two processes."""
 
     def __init__(self, *, keep_running: bool = True, **sources: str) -> None:
-        self.first, self.second, self.reported = Process(), Process(), RemovedSources()
+        self.first = Process()
+        self.second = Process()
+        self.reported = RemovedSources()
         source_configs = configs(**sources)
         self.now_s = time.monotonic()
         self.sources = SourceScheduler(
@@ -129,11 +134,9 @@ def test_a_readded_source_of_the_yaml_is_ordered_with_its_entry() -> None:
 
 def test_removals_and_additions_of_the_state_file_are_applied() -> None:
     current = configs(a=CAMERA, c=CAMERA)
-    sources, first, second = (
-        SourceScheduler(current, configs(a=CAMERA, b=CAMERA), RemovedSources, True),
-        Process(),
-        Process(),
-    )
+    sources = SourceScheduler(current, configs(a=CAMERA, b=CAMERA), RemovedSources, True)
+    first = Process()
+    second = Process()
     for process, ids in ((first, ["a"]), (second, ["b"])):
         sources.add_process(process)
         sources.assign(process, ids)
@@ -307,7 +310,8 @@ class Apart:
 
     def __init__(self, limit: int, processes: Sequence[str]) -> None:
         source_configs = configs(**dict.fromkeys("".join(processes), CAMERA))
-        self.limit, self.alive = limit, list[Process]()
+        self.limit = limit
+        self.alive = list[Process]()
         self.now_s = 0.0
         self.sources = SourceScheduler(
             source_configs,

@@ -44,8 +44,8 @@ def times(some: list[dict[str, Any]]) -> tuple[float, float]:
 
 
 def test_all_processes_share_a_timeline(runs: Runs) -> None:
-    done = runs.run(PIPELINE, "--limit", 40, "--profile", runs.folder / "p.json")
-    assert done.returncode == 0, done.stderr
+    completed = runs.run(PIPELINE, "--limit", 40, "--profile", runs.folder / "p.json")
+    assert completed.returncode == 0, completed.stderr
     profile, processes = timeline(runs.folder / "p.json")
     assert list(processes) == ["streamkit", "worker 0", "worker 1"]
     for source, name in (("a", "worker 0"), ("b", "worker 1")):
@@ -65,7 +65,7 @@ def test_all_processes_share_a_timeline(runs: Runs) -> None:
     assert times(parent["all"])[0] > min(start_a, start_b)
     assert profile["otherData"]["shares of time"]["source"]["threads"] == 2
     assert "processes without events" not in profile["otherData"]
-    assert f"profile: {runs.folder / 'p.json'}, " in done.stderr
+    assert f"profile: {runs.folder / 'p.json'}, " in completed.stderr
 
 
 class Late(ParentConnection):
@@ -73,7 +73,8 @@ class Late(ParentConnection):
 
     def __init__(self) -> None:
         self.sent: list[Any] = []
-        self.ready, self.sent_begin = threading.Event(), False
+        self.ready = threading.Event()
+        self.sent_begin = False
 
     def send(self, message: Any) -> None:
         self.sent.append(message)

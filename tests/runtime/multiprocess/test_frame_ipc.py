@@ -122,11 +122,11 @@ def test_an_uplink_sends_in_order_and_waits_when_it_is_full() -> None:
     thread.start()
     time.sleep(0.5)
     assert len(put) < 1000  # the pipe's buffer, and what may wait
-    got = []
-    while len(got) < 3000:
-        got += here.recv()
+    messages = []
+    while len(messages) < 3000:
+        messages += here.recv()
     thread.join()
-    assert [int(source) for _, _, source in got] == list(range(3000))
+    assert [int(source) for _, _, source in messages] == list(range(3000))
     uplink.put("", None, "a")
     uplink.close()
     assert here.recv() == [("", None, "a")]

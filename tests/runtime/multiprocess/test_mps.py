@@ -150,7 +150,9 @@ def test_a_guard_whose_folder_is_removed_ends_without_an_error(control: Path, tm
 def test_a_daemon_that_ignores_quit_is_killed_with_its_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MPS_STAND_IN", "deaf")
     with MpsDaemon(check=None) as daemon:
-        folder, pid, server = daemon._folder, daemon._pid, _server(daemon.environment)
+        folder = daemon._folder
+        pid = daemon._pid
+        server = _server(daemon.environment)
     assert folder is not None
     assert pid is not None
     assert not folder.exists()
@@ -164,7 +166,9 @@ def test_a_guard_that_hangs_is_killed_with_its_daemon(monkeypatch: pytest.Monkey
     assert daemon._guard is not None
     assert daemon._pid is not None
     assert daemon._folder is not None
-    guard, pid, folder = daemon._guard.pid, daemon._pid, daemon._folder
+    guard = daemon._guard.pid
+    pid = daemon._pid
+    folder = daemon._folder
     os.kill(guard, signal.SIGSTOP)
     daemon.close()
     assert _until_ended(guard, pid)
@@ -283,8 +287,8 @@ def test_a_long_temporary_folder_is_avoided(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 def test_a_client_reports_whether_cuda_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    if (why := client_trouble({})) is not None:
-        assert why.startswith("CUDA fails with it (error ")
+    if (reason := client_trouble({})) is not None:
+        assert reason.startswith("CUDA fails with it (error ")
     monkeypatch.setattr(mps, "_CLIENT", "print(805)")
     assert client_trouble({}) == "CUDA fails with it (error 805)"
     monkeypatch.setattr(mps, "_CLIENT", "import os; print(int(os.environ['ONE'] != '1'))")

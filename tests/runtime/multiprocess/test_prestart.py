@@ -98,7 +98,9 @@ class Daemon:
     """Stands for MPS."""
 
     def __init__(self) -> None:
-        self.environment, self.started, self.closed = {"CUDA_MPS_PIPE_DIRECTORY": "/p"}, 0, 0
+        self.environment = {"CUDA_MPS_PIPE_DIRECTORY": "/p"}
+        self.started = 0
+        self.closed = 0
 
     def start(self) -> None:
         self.started += 1
@@ -122,8 +124,9 @@ def early(tmp_path, monkeypatch):
             def tell(link, other=None):
                 if other is not None:
                     other.send("here")
-                name, given = multiprocessing.current_process().name, os.environ.get
-                link.send(("told", (sys.loaded, name, given("LATER"), given("GONE"), os.getcwd(), sys.argv, sys.path)))
+                name = multiprocessing.current_process().name
+                later, deleted = map(os.environ.get, ("LATER", "DELETED"))
+                link.send(("told", (sys.loaded, name, later, deleted, os.getcwd(), sys.argv, sys.path)))
         """)
     )
     monkeypatch.syspath_prepend(tmp_path)
@@ -143,13 +146,13 @@ def heard(child: Child) -> list[tuple[str, object]]:
 
 
 def test_a_prestarted_process_becomes_a_child_with_its_parents_state(early, monkeypatch, capfd):
-    monkeypatch.setenv("GONE", "soon")
+    monkeypatch.setenv("DELETED", "soon")
     idle = IdleChild("worker")
     idle.do_ahead("early", "preload")
     assert psutil.Process(idle.interpreter.process.pid).cmdline()[-1] == "worker"
     monkeypatch.setenv("LATER", "now")
     monkeypatch.chdir("/tmp")
-    monkeypatch.delenv("GONE")
+    monkeypatch.delenv("DELETED")
     monkeypatch.setattr(sys, "argv", ["another"])
     monkeypatch.syspath_prepend("/not/there/before")
     ours, theirs = Pipe()
@@ -299,8 +302,8 @@ def test_the_module_of_a_worker_is_preloadable():
     code = "from streamkit.runtime.multiprocess.worker import preload\nimport sys\n"
     code += "preload()\nprint('cv2' in sys.modules, 'streamkit.stages.sinks.jsonl' in sys.modules)"
     paths = os.pathsep.join(sys.path)
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": paths},
         check=False,
     )  # fmt: skip
-    assert done.stdout == "True True\n", done.stderr
+    assert completed.stdout == "True True\n", completed.stderr

@@ -27,7 +27,9 @@ from streamkit.runtime.multiprocess.process_count import (
 
 GPU = [Device("cuda", 0)]
 GIB = 2**30
-CAMERA, FILE, PACED = "'rtsp://h/#'", "'#.mp4'", "{uri: '#.mp4', pace: 30}"
+CAMERA = "'rtsp://h/#'"
+FILE = "'#.mp4'"
+PACED = "{uri: '#.mp4', pace: 30}"
 MEMORY = "21.0 GiB of free device memory"
 CORES = "16 CPU cores, 3 per process"
 SPARE = "a spare process replaces one that dies"

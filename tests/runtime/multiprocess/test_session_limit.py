@@ -9,7 +9,7 @@ from support.messages import collect
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read, read_text
 from streamkit.core.data import Device
-from streamkit.media.gpu_figures import keep_figure
+from streamkit.media.gpu_figures import store_figure
 from streamkit.runtime import prepare
 from streamkit.runtime.multiprocess import session_limit
 from streamkit.runtime.multiprocess.session_limit import SessionLimit, session_limits, sources_beyond
@@ -80,7 +80,7 @@ def test_limits_are_looked_up_by_the_name_of_the_gpu(monkeypatch, tmp_path):
     monkeypatch.setattr(session_limit, "decoding_versions", names.get)
     devices = [Device("cpu"), *(Device("cuda", index) for index in names)]
     for _ in range(2):
-        keep_figure(names[3], "sessions", 64)
+        store_figure(names[3], "sessions", 64)
     assert session_limits(devices) == {
         "cuda:0": SessionLimit("NVIDIA H200", 286),
         "cuda:3": SessionLimit("Measured GPU", 64),

@@ -87,7 +87,7 @@ def test_sessions_needed_by_sources_are_not_reserved(monkeypatch: pytest.MonkeyP
 def test_sessions_of_spare_processes_are_counted_until_these_get_sources() -> None:
     rig = Rig()
     rig.use(5, b"key frame")
-    rig.spare.made_ahead = 2
+    rig.spare.sessions_ahead = 2
     assert (rig.sessions.ahead, rig.sessions.open_sessions) == (2, 7)
     rig.spare.spare = False
     assert (rig.sessions.ahead, rig.sessions.open_sessions) == (0, 5)

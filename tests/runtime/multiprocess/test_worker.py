@@ -431,7 +431,8 @@ def test_a_hanging_gpu_check_is_reported(worker_and_link: Any, monkeypatch: pyte
             kinds.append(link.kinds()[-1])
         return 0.0
 
-    running.ready, running._lane_devices = True, [SimpleNamespace(stuck_s=blocked)]
+    running.ready = True
+    running._lane_devices = [SimpleNamespace(stuck_s=blocked)]
     running.check_device()
     assert kinds == ["report", "hangs"]
     now_s[0] = 200.0
@@ -447,7 +448,8 @@ def test_an_idle_process_that_lost_its_gpu_ends(worker_and_link: Any) -> None:
         raise RuntimeError(next(texts))
 
     failed: list[BaseException] = []
-    running.ready, running.fail = True, failed.append
+    running.ready = True
+    running.fail = failed.append
     running._lane_devices = [SimpleNamespace(stuck_s=lost)]
     running.check_device()
     running.check_device()

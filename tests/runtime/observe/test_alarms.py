@@ -49,7 +49,8 @@ class AlarmLog:
     """Alarms without a pipeline: what is looked at is given, and what is told is kept."""
 
     def __init__(self, *configs, addresses=None):
-        self.events, self.logged = [], collect()
+        self.events = []
+        self.logged = collect()
         addresses = {"gate": "rtsp://u:p@h/x"} if addresses is None else addresses
         self.alarms = Alarms(configs, HealthSnapshot, [], addresses, self.logged.append)
         self.alarms.listen(lambda time_s, event: self.events.append(event))
@@ -176,7 +177,9 @@ def test_the_end_of_a_run_raises_no_alarm():
 
 
 def test_a_failing_alarm_stops_no_other_and_a_full_spool_ends_the_run():
-    logged, failed, calls = collect(), [], []
+    logged = collect()
+    failed = []
+    calls = []
 
     def look():
         calls.append(1)
@@ -196,7 +199,9 @@ class Taking:
     """An emitter, as far as alarms see it."""
 
     def __init__(self, send="events", full=False):
-        self.send, self.full, self.frames = send, full, []
+        self.send = send
+        self.full = full
+        self.frames = []
 
     def enqueue(self, frame):
         if self.full:
@@ -273,14 +278,17 @@ def rows(path: Path) -> list[dict]:
 
 
 def test_an_alarm_is_sent_without_any_frame(tmp_path, hook):  # noqa: F811
-    way = f"hook: {{stage: webhook, url: '{hook.url}', send: events, spool: {{path: {tmp_path}/spool3}}}}"
+    stages = f"hook: {{stage: webhook, url: '{hook.url}', send: events, spool: {{path: {tmp_path}/spool3}}}}"
     text = PIPELINE.format(
-        source="hangs: true", stages=way, folder=tmp_path, alarms="{quiet: {when: quiet_s > 0.1, to: [table, hook]}}"
+        source="hangs: true",
+        stages=stages,
+        folder=tmp_path,
+        alarms="{quiet: {when: quiet_s > 0.1, to: [table, hook]}}",
     )
     HOLD.clear()
     running, logged = pipeline(text)
     with going(running):
-        until(lambda: rows(tmp_path / "x.db") and hook.got)
+        until(lambda: rows(tmp_path / "x.db") and hook.received)
         assert running.alarms.raised[0].alarm == "quiet"
         HOLD.set()
     (record,) = rows(tmp_path / "x.db")
@@ -292,17 +300,17 @@ def test_an_alarm_is_sent_without_any_frame(tmp_path, hook):  # noqa: F811
     assert report["events"] == {"raised": 1}
     assert any(text.startswith("alarm quiet raised at 2") for text in logged)
     assert report["counts"]["records sent"] == 2, "an emitter of frames gets no events"
-    (posted,) = json.loads(hook.got[0][1])
+    (posted,) = json.loads(hook.received[0][1])
     assert (posted["source"], posted["event"]) == ("gate", record["event"])
 
 
 def test_an_undelivered_spool_raises_an_alarm_and_a_buffering_one_does_not(tmp_path):
-    ways = (
+    stages = (
         f"away: {{stage: mqtt, url: 'mqtt://127.0.0.1:9', drain_timeout: 100ms, spool: {{path: {tmp_path}/away}}}}\n"
         f"  rolls: {{stage: parquet, path: {tmp_path}/rows, spool: {{path: {tmp_path}/rolls}}}}"
     )
     text = PIPELINE.format(
-        source="rate: 50", stages=ways, folder=tmp_path,
+        source="rate: 50", stages=stages, folder=tmp_path,
         alarms="{stuck: {when: undelivered_s > 0.5}, fills: {when: spool_records > 20}}",
     )  # fmt: skip
     running, _ = pipeline(text)
@@ -315,10 +323,9 @@ def test_an_undelivered_spool_raises_an_alarm_and_a_buffering_one_does_not(tmp_p
         until(lambda: rolls.sender.undelivered < 20 < rolls.queue.waiting)
         time.sleep(0.6)
         before_s = running._observer.snapshot().pipeline["undelivered_s"]
-        emitters_by_stage["away"].queue.take(1000)
-        emitters_by_stage["away"].queue.acknowledge(
-            emitters_by_stage["away"].queue.waiting
-        )  # somebody empties it after all
+        undelivered = emitters_by_stage["away"].queue
+        undelivered.take(1000)
+        undelivered.acknowledge(undelivered.waiting)  # as if the broker had accepted all
         assert running._observer.snapshot().pipeline["undelivered_s"] < before_s
     assert set(texts) == {"stuck", "fills"}
     assert "away" in texts["stuck"]
@@ -469,7 +476,9 @@ class ObservedAlarms:
     """Alarms without a pipeline, at a time of day that is set, and what they tell."""
 
     def __init__(self, monkeypatch, *configs, **addresses):
-        self.now_s, self.published, self.logged = 5000.0, [], collect()
+        self.now_s = 5000.0
+        self.published = []
+        self.logged = collect()
         monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: self.now_s, monotonic=lambda: 0.0))
         self.alarms = Alarms(configs, HealthSnapshot, [], addresses, self.logged.append)
         self.alarms.listen(lambda time_s, event: self.published.append((time_s, event)))

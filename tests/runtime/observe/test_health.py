@@ -26,7 +26,7 @@ def observed(state, wanted=FACTS):
 
 
 def started_source(state="running", **more):
-    return SourceState(begun=True, state=state, **more)
+    return SourceState(started=True, state=state, **more)
 
 
 def test_each_fact_has_a_description_and_a_source():
@@ -136,7 +136,9 @@ def test_places_and_rates_of_sources(monkeypatch):
     monkeypatch.setattr(SourceState, "rated", True)
     gate, removed_source = started_source(), started_source()
     gate.facts.update(width=64, height=48)
-    gate.frames, gate.pts_s, removed_source.removed = 7, 0.24, True
+    gate.frames = 7
+    gate.pts_s = 0.24
+    removed_source.removed = True
     observer = Observer(FACTS, lambda: {"gate": gate, "gone": removed_source}, [])
     gate.set_state("running")
     snapshot = observer.snapshot(NOW)
@@ -199,7 +201,8 @@ class Clock:
     """Both clocks: the monotonic one, and the time of day."""
 
     def __init__(self) -> None:
-        self.now_s, self.time_s = NOW, 1e9
+        self.now_s = NOW
+        self.time_s = 1e9
 
     def monotonic(self) -> float:
         return self.now_s
@@ -225,10 +228,12 @@ def test_shares_are_between_0_and_1():
     state = started_source()
     look = facts_at(state)
     assert (look(NOW)["drop_rate"], look(NOW)["fail_rate"]) == (0.0, 0.0)
-    state.frames, state.failed = 1, 1
+    state.frames = 1
+    state.failed = 1
     state.drops.add("frames dropped: over age", 1)
     assert (look(NOW + 1)["drop_rate"], look(NOW + 1)["fail_rate"]) == (1.0, 1.0)
-    state.frames, state.failed = 2, 5
+    state.frames = 2
+    state.failed = 5
     state.drops.add("frames dropped: over age", 5)
     assert (look(NOW + 2)["drop_rate"], look(NOW + 2)["fail_rate"]) == (1.0, 1.0), "those that came before count too"
 
@@ -237,7 +242,8 @@ def test_a_source_is_down_from_when_its_state_changed(clock):
     state = started_source(since_s=clock.time_s)
     look = facts_at(state)
     assert look(NOW)["down_s"] == 0.0
-    state.state, state.since_s = "reconnecting", clock.time_s
+    state.state = "reconnecting"
+    state.since_s = clock.time_s
     clock.time_s += 2.5
     assert look(NOW + 10)["down_s"] == 2.5
     clock.time_s += 50.0
@@ -259,7 +265,7 @@ def test_a_source_is_down_from_when_its_state_changed(clock):
     ],
 )  # fmt: skip
 def test_which_sources_are_down_and_which_are_quiet(clock, state, turn_came, down, quiet_s):
-    source_state = SourceState(begun=turn_came, state=state, since_s=clock.time_s, cause="lost")
+    source_state = SourceState(started=turn_came, state=state, since_s=clock.time_s, cause="lost")
     look = facts_at(source_state)
     assert look(NOW)["quiet_s"] == 0.0
     facts = look(NOW + 5)
@@ -275,13 +281,15 @@ def test_rates_are_known_once_there_are_two_counts():
     look = facts_at(state)
     assert [math.isnan(look(NOW)[name]) for name in ("fps_in", "fps_out")] == [True, True]
     state.sample(NOW)
-    state.frames, state.out = 50, 40
+    state.frames = 50
+    state.out = 40
     state.sample(NOW + 2)
     assert (look(NOW)["fps_in"], look(NOW)["fps_out"]) == (25.0, 20.0)
     for still in ("paused", "ended"):
         state.state = still
         assert [math.isnan(look(NOW)[name]) for name in ("fps_in", "fps_out")] == [True, True]
-    state.state, state.begun = "running", False
+    state.state = "running"
+    state.started = False
     assert [math.isnan(look(NOW)[name]) for name in ("fps_in", "fps_out")] == [True, True]
 
 

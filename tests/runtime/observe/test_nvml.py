@@ -15,7 +15,9 @@ class FakeLibrary:
     """The driver's library: writes its C structures, and returns 0 where it succeeds."""
 
     def __init__(self, **returned: int) -> None:
-        self.returned, self.calls, self.sizes = returned, [], (1000, 250, 750)
+        self.returned = returned
+        self.calls = []
+        self.sizes = (1000, 250, 750)
 
     def _done(self, name: str) -> int:
         self.calls.append(name)
@@ -36,7 +38,8 @@ class FakeLibrary:
         return self._done("rates")
 
     def nvmlDeviceGetDecoderUtilization(self, handle, decoder, period_us):
-        decoder._obj.value, period_us._obj.value = 5 * handle.value, 167_000
+        decoder._obj.value = 5 * handle.value
+        period_us._obj.value = 167_000
         return self._done("decoder")
 
     def nvmlDeviceGetName(self, handle, text, size):

@@ -145,7 +145,9 @@ def test_a_batch_is_a_tree_of_its_source_its_stages_and_its_sinks(tmp_path, coll
     for batch in batches:
         parts = {span.name: span for span in collector.below(batch)}
         assert parts.keys() == {"source", "stage draw", "sink jsonl", "sink copy"}
-        source, draw, jsonl = parts["source"], parts["stage draw"], parts["sink jsonl"]
+        source = parts["source"]
+        draw = parts["stage draw"]
+        jsonl = parts["sink jsonl"]
         assert batch.start_ns == source.start_ns < source.ended_ns <= draw.start_ns
         assert draw.start_ns < draw.ended_ns <= jsonl.start_ns < jsonl.ended_ns
         assert batch.ended_ns >= max(span.ended_ns for span in parts.values())
@@ -398,8 +400,8 @@ def test_processes_export_a_single_stream(tmp_path, root):
         f"stages: {{draw: {{}}, jsonl: {{path: {tmp_path}/all.jsonl}}}}\n"
     )
     with collecting_otlp() as server:
-        done = command(root, "run", path, env={"OTEL_EXPORTER_OTLP_ENDPOINT": server.endpoint})
-        assert done.returncode == 0, done.stderr
+        completed = command(root, "run", path, env={"OTEL_EXPORTER_OTLP_ENDPOINT": server.endpoint})
+        assert completed.returncode == 0, completed.stderr
         resource, metrics = server.exports[-1]
         assert len(server.exports) == 1
         assert twins(metrics)["streamkit_frames_total", ("source", "a")] == 6
@@ -418,11 +420,11 @@ def test_a_batch_exports_the_sums_of_each_worker(tmp_path, root):
     for name in "ab":
         (tmp_path / f"{name}.mp4").write_bytes((root / "samples/street.mp4").read_bytes())
     with collecting_otlp() as server:
-        done = command(
+        completed = command(
             root, "batch", path, tmp_path / "*.mp4", "--out", tmp_path / "o", "--format", "csv", "--workers", 1,
             "--end", "0.4", env={"OTEL_EXPORTER_OTLP_ENDPOINT": server.endpoint},
         )  # fmt: skip
-        assert done.returncode == 0, done.stderr
+        assert completed.returncode == 0, completed.stderr
         ((resource, metrics),) = server.exports
         frames = twins(metrics)["streamkit_frames_total", ("source", "files")]
         assert frames == twins(metrics)["streamkit_stage_frames_total", ("stage", "dataset.csv")] >= 10

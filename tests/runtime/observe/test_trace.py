@@ -272,7 +272,8 @@ class Clock:
     """The time and the CPU time of the calling thread."""
 
     def __init__(self) -> None:
-        self.now_s, self.cpu_s = 100.0, 7.0
+        self.now_s = 100.0
+        self.cpu_s = 7.0
 
     def perf_counter(self) -> float:
         return self.now_s
@@ -281,7 +282,8 @@ class Clock:
         return self.cpu_s
 
     def at(self, now_s: float, cpu_s: float | None = None) -> None:
-        self.now_s, self.cpu_s = now_s, self.cpu_s if cpu_s is None else cpu_s
+        self.now_s = now_s
+        self.cpu_s = self.cpu_s if cpu_s is None else cpu_s
 
 
 @pytest.fixture
@@ -434,7 +436,9 @@ def written(trace):
 
 def test_the_file_of_a_small_run(trace, clock):
     """Everything in it, in its order."""
-    look, batcher, source = trace.add("look/0"), trace.add("batcher"), trace.add("source/cam")
+    look = trace.add("look/0")
+    batcher = trace.add("batcher")
+    source = trace.add("source/cam")
     stream = trace.add("look/0", "cuda:0")
     ahead = trace.add("ahead/0")
     trace.started_s = 100.0

@@ -15,7 +15,10 @@ class FakeCuda:
     """A host clock, and a GPU that does what it is given later, by a clock that runs a little faster."""
 
     def __init__(self, drift: float) -> None:
-        self.now_s, self.free_s, self.drift, self.events = 1000.0, 0.0, drift, 0
+        self.now_s = 1000.0
+        self.free_s = 0.0
+        self.drift = drift
+        self.events = 0
 
     def Event(self):
         self.events += 1

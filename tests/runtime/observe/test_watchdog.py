@@ -33,11 +33,16 @@ class Calls:
     """A stage's runner, as far as the watchdog sees it."""
 
     def __init__(self, id_="slow"):
-        self.node, self.counters, self.call = types.SimpleNamespace(id=id_), Counters(), None
+        self.node = types.SimpleNamespace(id=id_)
+        self.counters = Counters()
+        self.call = None
 
 
 def test_a_call_above_the_limit_is_reported_once(monkeypatch):
-    now_s, logged, call_runner, other = [1000.0], collect(), Calls(), Calls("other")
+    now_s = [1000.0]
+    logged = collect()
+    call_runner = Calls()
+    other = Calls("other")
     monkeypatch.setattr(watchdog.time, "monotonic", lambda: now_s[0])
     dog = Watchdog(2.0, [call_runner, other])
 
@@ -67,7 +72,9 @@ def test_a_call_above_the_limit_is_reported_once(monkeypatch):
 
 def test_the_hang_time_does_not_depend_on_the_wall_clock(monkeypatch):
     """Soon after the machine has started, the monotonic clock is small."""
-    now_s, logged, call_runner = [1.0], collect(), Calls()
+    now_s = [1.0]
+    logged = collect()
+    call_runner = Calls()
     monkeypatch.setattr(watchdog.time, "monotonic", lambda: now_s[0])
     dog = Watchdog(2.0, [call_runner])
     call_runner.call = (1.0, None)
@@ -144,7 +151,9 @@ def test_a_hanging_call_is_reported_with_its_stack(monkeypatch):
 
 
 def test_consecutive_calls_have_separate_hang_times(monkeypatch):
-    now_s, logged, call_runner = [100.0], collect(), Calls()
+    now_s = [100.0]
+    logged = collect()
+    call_runner = Calls()
     monkeypatch.setattr(watchdog.time, "monotonic", lambda: now_s[0])
     dog = Watchdog(2.0, [call_runner])
     call_runner.call = (100.0, None)

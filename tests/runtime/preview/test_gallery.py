@@ -27,8 +27,8 @@ def test_images_are_rate_limited():
     gallery.put("gate", b"one", 1, 0.04)
     preview = gallery.newest("gate")
     assert preview.jpeg == b"one"
-    assert not gallery.wants("gate", preview.made_s + 0.19)
-    assert gallery.wants("gate", preview.made_s + 0.21)
+    assert not gallery.wants("gate", preview.created_s + 0.19)
+    assert gallery.wants("gate", preview.created_s + 0.21)
 
 
 def test_idle_viewers_are_forgotten_with_their_image():

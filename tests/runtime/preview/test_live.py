@@ -182,14 +182,17 @@ class Packets:
     """The packets of a source, of which each becomes a message; and results, of which each becomes a record."""
 
     def __init__(self):
-        self.waiting, self.results = [], []
+        self.waiting = []
+        self.results = []
 
     def make_video(self):
-        packets, self.waiting = self.waiting, []
+        packets = self.waiting
+        self.waiting = []
         return packets, 0
 
     def make_records(self):
-        records, self.results = self.results, []
+        records = self.results
+        self.results = []
         return records, 0
 
 
@@ -197,7 +200,9 @@ class Parent:
     """The pipe to the parent, and the hub there; `hang` makes the parent receive nothing."""
 
     def __init__(self):
-        self.hub, self.hangs, self.waits = LiveHub(), False, False
+        self.hub = LiveHub()
+        self.hangs = False
+        self.waits = False
         self.remote = RemoteLive(self.send)
         self.relay = LiveRelay(self.hub, self.remote.order)
         self.packets = Packets()
@@ -231,9 +236,9 @@ def test_demand_reaches_the_worker_and_its_output_the_viewers():
         assert process.remote.viewed("gate") == generation
         process.packets.waiting = [start(generation), fragment(0)]
         process.packets.results = [("gate", b"{}")]
-        got, records = [], []
-        until(lambda: got.extend(viewer.take()[0]) or len(got) == 2)
-        assert got == [start(generation), fragment(0)]
+        received, records = [], []
+        until(lambda: received.extend(viewer.take()[0]) or len(received) == 2)
+        assert received == [start(generation), fragment(0)]
         until(lambda: records.extend(listener.take()[1]) or records)
         assert records == [b"{}"]
         process.remote.forget("gate")
@@ -251,9 +256,9 @@ def test_packets_wait_at_the_reader_while_the_parent_hangs():
         assert len(process.packets.waiting) == 3, "none is taken which cannot be sent"
         assert process.packets.results
         process.hangs = False
-        got = []
-        until(lambda: got.extend(viewer.take()[0]) or len(got) == 4)
-        assert numbers(got) == [0, 1, 2]
+        received = []
+        until(lambda: received.extend(viewer.take()[0]) or len(received) == 4)
+        assert numbers(received) == [0, 1, 2]
 
 
 def test_nothing_is_produced_without_demand_or_for_removed_sources(monkeypatch):

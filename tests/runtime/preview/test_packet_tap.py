@@ -17,7 +17,8 @@ class Live:
     """A hub that keeps what comes; `generation` is what viewers want."""
 
     def __init__(self, generation=0):
-        self.generation, self.got = generation, []
+        self.generation = generation
+        self.received = []
 
     def viewed(self, source):
         assert source == "gate"
@@ -29,17 +30,17 @@ class Live:
 
     def make_video(self):
         messages, lost = self.packets.make_video()
-        self.got += messages
+        self.received += messages
         return lost
 
     def of(self, kind):
-        return [message for message in self.got if isinstance(message, kind)]
+        return [message for message in self.received if isinstance(message, kind)]
 
     def pictures(self):
         """The media time and the number of each frame since the last start."""
-        last = max(place for place, message in enumerate(self.got) if isinstance(message, LiveStart))
-        data = self.got[last].init + b"".join(
-            message.data for message in self.got[last:] if isinstance(message, LiveFragment)
+        last = max(place for place, message in enumerate(self.received) if isinstance(message, LiveStart))
+        data = self.received[last].init + b"".join(
+            message.data for message in self.received[last:] if isinstance(message, LiveFragment)
         )
         with av.open(io.BytesIO(data)) as video:
             return [
@@ -79,7 +80,7 @@ def test_nothing_is_produced_or_stored_without_a_viewer(path):
     live = Live()
     tap = PacketTap("gate", live)
     play(tap, path)
-    assert live.got == []
+    assert live.received == []
     assert not len(tap._waiting)
     live.generation = 1
     play(tap, path, frames=15)
@@ -228,7 +229,7 @@ def test_the_video_restarts_after_a_time_without_viewers(path):
 def test_an_unplayable_codec_is_reported_once(tmp_path):
     live, logged = Live(1), collect()
     play(PacketTap("gate", live), clips.write(tmp_path / "a.avi", codec="mpeg4", frames=10), frames=10)
-    assert live.got == [LiveStart(1, error="browsers play h264 and hevc in pieces, and this is mpeg4")]
+    assert live.received == [LiveStart(1, error="browsers play h264 and hevc in pieces, and this is mpeg4")]
     assert logged == ["source gate cannot be shown as video: browsers play h264 and hevc in pieces, and this is mpeg4"]
 
 
@@ -273,7 +274,8 @@ def test_a_clock_change_of_the_camera_updates_record_times(path):
         tap.begin(stream)
         for number, packet in enumerate(chunk for chunk in container.demux(stream) if chunk.size):
             back = round(5 / stream.time_base) if number < 20 else 0
-            packet.pts, packet.dts = packet.pts + back, packet.dts + back
+            packet.pts = packet.pts + back
+            packet.dts = packet.dts + back
             pts_s = float(packet.pts * stream.time_base)
             tap.put(packet)
             tap.packet_ref(pts_s)

@@ -81,13 +81,13 @@ class Parent:
     """The parent of one worker process.
 
     Attributes:
-        got: the messages, each with the monotonic time of its arrival in seconds.
+        received: the messages, each with the monotonic time of its arrival in seconds.
         orders: the orders, in the same form.
     """
 
     child: Child
     gallery: Gallery = field(default_factory=Gallery)
-    got: list[tuple[float, Any]] = field(default_factory=list)
+    received: list[tuple[float, Any]] = field(default_factory=list)
     orders: list[tuple[float, str, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -106,7 +106,7 @@ class Parent:
             wait([self.child], min(0.05, until_s - now_s))
             for message in self.child.receive():
                 assert not isinstance(message, Fatal), message
-                self.got.append((time.monotonic(), message))
+                self.received.append((time.monotonic(), message))
                 assert self.relay.handle(message) == isinstance(message, PreviewImage | GalleryEvents)
                 if message == Ready() and end == "ready":
                     return None
@@ -120,7 +120,7 @@ class Parent:
         return self.receive(60, end=answer)
 
     def images(self, since_s: float = 0.0) -> list[tuple[float, Any]]:
-        return [(at_s, image) for at_s, image in self.got if isinstance(image, PreviewImage) and at_s >= since_s]
+        return [(at_s, image) for at_s, image in self.received if isinstance(image, PreviewImage) and at_s >= since_s]
 
 
 @contextmanager
@@ -213,12 +213,14 @@ class Busy:
     """A parent that receives a message only when it is allowed to."""
 
     def __init__(self):
-        self.got, self.waiting, self.free = [], threading.Event(), threading.Event()
+        self.received = []
+        self.waiting = threading.Event()
+        self.free = threading.Event()
 
     def send(self, message):
         self.waiting.set()
         self.free.wait(30)
-        self.got.append(message)
+        self.received.append(message)
 
 
 def test_a_request_expires():
@@ -258,7 +260,7 @@ def test_a_slow_parent_delays_no_worker_and_gets_the_newest():
     remote.put("door", b"1", 1, 0.04)
     slow.free.set()
     remote.close()
-    assert slow.got == [
+    assert slow.received == [
         PreviewImage("gate", b"0", 0, 0.0),
         PreviewImage("gate", b"8", 8, 8 / 25),
         PreviewImage("door", b"1", 1, 0.04),
@@ -267,14 +269,14 @@ def test_a_slow_parent_delays_no_worker_and_gets_the_newest():
 
 
 def test_events_are_sent_in_batches():
-    got = []
-    remote = RemoteGallery(got.append)
+    received = []
+    remote = RemoteGallery(received.append)
     for frame in range(20):
         remote.add_events(1.0, [event(frame)], None)
         time.sleep(0.01)
     remote.close()
-    assert [gallery_event.frame for message in got for _, gallery_event, _ in message.events] == list(range(20))
-    assert len(got) <= 8
+    assert [gallery_event.frame for message in received for _, gallery_event, _ in message.events] == list(range(20))
+    assert len(received) <= 8
 
 
 class Paint(enum.StrEnum):
@@ -287,13 +289,13 @@ class Silent:
 
 
 def test_events_are_sent_with_plain_values():
-    got = []
-    remote = RemoteGallery(got.append)
+    received = []
+    remote = RemoteGallery(received.append)
     data = {"at": np.float32(0.5), "paint": Paint.RED, "own": [SimpleNamespace(x=1)]}
     unusual_event = Event(Paint.RED, "line", "gate", 0, 0.0, Paint.RED, data)
     remote.add_events(1.0, [unusual_event, event(3, bad=Silent())], None)
     remote.close()
-    (_, sent, _), (_, other, _) = (gallery_event for message in got for gallery_event in message.events)
+    (_, sent, _), (_, other, _) = (gallery_event for message in received for gallery_event in message.events)
     assert sent.data == {"at": np.float32(0.5), "paint": "red", "own": ["namespace(x=1)"]}
     assert [type(plain) for plain in (sent.kind, sent.track_id, sent.data["paint"])] == [str] * 3
     assert sent.key is None

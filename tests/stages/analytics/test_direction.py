@@ -37,8 +37,8 @@ def test_a_track_at_the_tolerance_moves_in_the_direction():
 def test_the_heading_is_in_compass_degrees_of_the_image_also_with_shares():
     places = {1: [(100 + 4 * i, 300 - 4 * i) for i in range(40)]}
     for units in ("pixels", "share"):
-        done = run_stage(Direction(units=units), walk(places))
-        assert done[-1].detections.extra["heading_deg"][0] == pytest.approx(45, abs=0.1)
+        processed = run_stage(Direction(units=units), walk(places))
+        assert processed[-1].detections.extra["heading_deg"][0] == pytest.approx(45, abs=0.1)
 
 
 def test_a_standing_track_keeps_its_direction():

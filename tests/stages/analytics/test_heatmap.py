@@ -59,8 +59,8 @@ def test_the_heatmap_shows_selected_classes_without_a_background(folder):
 
 
 def test_the_heatmap_is_written_periodically_and_on_request(folder):
-    done = run_stage(Heatmap(path="{source}.png", every=1.0), standing(60, [(50, 60)]), batch=1)
-    assert [(e.frame, e.kind, e.data) for f in done for e in f.events] == [
+    processed = run_stage(Heatmap(path="{source}.png", every=1.0), standing(60, [(50, 60)]), batch=1)
+    assert [(e.frame, e.kind, e.data) for f in processed for e in f.events] == [
         (25, "saved", {"path": "test.png"}),
         (50, "saved", {"path": "test.png"}),
     ]
@@ -81,8 +81,8 @@ def test_a_time_jump_back_continues_the_interval(folder):
     footage = standing(5, [(50, 60)])
     for frame, pts_s in zip(footage, (100.0, 101.5, 2.0, 2.4, 3.0), strict=True):
         frame.pts_s = pts_s
-    done = run_stage(Heatmap(path="{source}.png", every=2.0), footage)
-    assert [event.pts_s for frame in done for event in frame.events] == [3.0], "1.5 s, and a second more after it"
+    processed = run_stage(Heatmap(path="{source}.png", every=2.0), footage)
+    assert [event.pts_s for frame in processed for event in frame.events] == [3.0], "1.5 s, and a second more after it"
 
 
 def test_the_option_now_may_change_live(root):

@@ -82,22 +82,22 @@ def test_equal_embeddings_have_the_same_identity_on_all_cameras():
 
 def test_two_tracks_of_a_camera_never_share_an_identity():
     footage = merged(seen("a", {1: (0, 100, 100)}), seen("b", {1: (0, 50, 50), 2: (0, 90, 90)}))
-    done = run_stage(Identify(), footage, batch=2)
-    for frame in done:
+    processed = run_stage(Identify(), footage, batch=2)
+    for frame in processed:
         present = [identity for identity in frame.detections.extra["identity"].tolist() if identity >= 0]
         assert len(set(present)) == len(present)
-    assert len(set(identities(done).values())) == 2
+    assert len(set(identities(processed).values())) == 2
 
 
 def test_a_track_that_returns_beside_its_successor_loses_the_identity():
     first = seen("a", {1: (0, 100, 100)}, seconds=9.0)
     second = seen("a", {2: (0, 100, 100)}, 9.0, seconds=1.0)
     both = seen("a", {1: (0, 100, 100), 2: (0, 200, 100)}, 10.0, seconds=4.0)
-    done = run_stage(Identify(), merged(first, second, both), batch=1)
-    assert {int(identity) for frame in done[95:100] for identity in frame.detections.extra["identity"]} == {1}
-    identity_by_track = identities(done)
+    processed = run_stage(Identify(), merged(first, second, both), batch=1)
+    assert {int(identity) for frame in processed[95:100] for identity in frame.detections.extra["identity"]} == {1}
+    identity_by_track = identities(processed)
     assert identity_by_track == {("a", 1): 1, ("a", 2): 2}
-    for frame in done:
+    for frame in processed:
         present = [identity for identity in frame.detections.extra["identity"].tolist() if identity >= 0]
         assert len(set(present)) == len(present)
 
@@ -138,10 +138,10 @@ def test_two_identities_of_an_object_are_merged_after_a_better_view(start_s):
     worse = seen("b", {1: (1, 50, 50)}, start_s, seconds=0.5)
     better = seen("b", {1: (0, 50, 50)}, start_s + 0.5, seconds=4.0)
     stage = Identify()
-    done = run_stage(stage, merged(seen("a", {1: (0, 100, 100)}, start_s, seconds=4.5), worse, better), batch=2)
-    early = identities([frame for frame in done if frame.pts_s < start_s + 0.7])
+    processed = run_stage(stage, merged(seen("a", {1: (0, 100, 100)}, start_s, seconds=4.5), worse, better), batch=2)
+    early = identities([frame for frame in processed if frame.pts_s < start_s + 0.7])
     assert early == {("a", 1): 1, ("b", 1): 2}
-    assert identities(done) == {("a", 1): 1, ("b", 1): 1}
+    assert identities(processed) == {("a", 1): 1, ("b", 1): 1}
     assert stage.context.counters.values["identities: merged"] == 1
 
 
@@ -190,9 +190,9 @@ def test_an_object_that_moves_away_from_its_identity_gets_another(x, parted):
     stage = Identify(planes={"a": PLANE, "b": PLANE})
     meets = seen("b", {1: (0, 100, 100)}, seconds=2.0)
     goes = seen("b", {1: (0, x, 100)}, 2.0, seconds=6.0)
-    done = run_stage(stage, merged(seen("a", {1: (0, 100, 100)}, seconds=8.0), meets, goes), batch=2)
-    assert len(set(identities([frame for frame in done if frame.pts_s < 2.0]).values())) == 1
-    assert len(set(identities(done).values())) == 1 + parted
+    processed = run_stage(stage, merged(seen("a", {1: (0, 100, 100)}, seconds=8.0), meets, goes), batch=2)
+    assert len(set(identities([frame for frame in processed if frame.pts_s < 2.0]).values())) == 1
+    assert len(set(identities(processed).values())) == 1 + parted
     assert ("identities: parted" in stage.context.counters.values) is bool(parted)
 
 
@@ -214,8 +214,8 @@ def test_positions_of_unsynchronized_cameras_are_compared_at_equal_times():
         return [(frame.pts_s + late_s, frame) for frame in footage]
 
     footage = [f for _, f in sorted([*driving("a", 0.0), *driving("b", 1.0)], key=lambda timed_frame: timed_frame[0])]
-    done = run_stage(Identify(planes={"a": PLANE, "b": PLANE}, min_similarity=1.0), footage, batch=1)
-    identity_by_track = identities(done)
+    processed = run_stage(Identify(planes={"a": PLANE, "b": PLANE}, min_similarity=1.0), footage, batch=1)
+    identity_by_track = identities(processed)
     assert identity_by_track["a", 1] == identity_by_track["b", 1]
 
 
@@ -236,19 +236,19 @@ def test_the_events_seen_and_left_describe_the_path():
         seen("yard", {3: (0, 50, 50)}, 10.0, seconds=5.0),
         seen("yard", {}, 15.0, seconds=10.0),
     )
-    done = run_stage(Identify(left_after=7.0), footage)
-    first, second = events(done, "seen")
+    processed = run_stage(Identify(left_after=7.0), footage)
+    first, second = events(processed, "seen")
     assert first == ("gate", 1, {"identity": 1, "label": "person", "new": True})
     assert second[:2] == ("yard", 3)
     assert second[2] == {"identity": 1, "label": "person", "before": "gate", "away_s": pytest.approx(6.1)}
-    ((source, track, data),) = events(done, "left")
+    ((source, track, data),) = events(processed, "left")
     assert (source, track) == ("yard", None)
     assert data["path"] == [
         {"source": "gate", "from_s": 0.0, "to_s": pytest.approx(3.9)},
         {"source": "yard", "from_s": 10.0, "to_s": pytest.approx(14.9)},
     ]
     assert data["stayed_s"] == pytest.approx(14.9)
-    sentences = [sentence(event) for frame in done for event in frame.events]
+    sentences = [sentence(event) for frame in processed for event in frame.events]
     assert sentences == [
         "Person 1 was seen for the first time, at gate.",
         "Person 1 was seen at yard, 6.1 s after gate.",
@@ -272,26 +272,26 @@ def test_a_return_within_the_track_time_is_not_a_departure(back_s, cameras):
 
 def test_a_brief_appearance_gives_no_event():
     footage = merged(seen("a", {1: (0, 100, 100)}, seconds=0.8), seen("a", {}, 0.8, seconds=10.0))
-    done = run_stage(Identify(left_after=5.0), footage)
-    assert identities(done) == {("a", 1): 1}
-    assert [event for frame in done for event in frame.events] == []
+    processed = run_stage(Identify(left_after=5.0), footage)
+    assert identities(processed) == {("a", 1): 1}
+    assert [event for frame in processed for event in frame.events] == []
 
 
 def test_a_returning_identity_is_not_new():
     footage = merged(
         seen("a", {1: (0, 100, 100)}), seen("a", {}, 2.0, seconds=10.0), seen("a", {2: (0, 100, 100)}, 12.0)
     )
-    done = run_stage(Identify(left_after=5.0), footage)
-    assert [data.get("new") for _, _, data in events(done, "seen")] == [True, None]
-    assert events(done, "seen")[1][2]["before"] == "a"
+    processed = run_stage(Identify(left_after=5.0), footage)
+    assert [data.get("new") for _, _, data in events(processed, "seen")] == [True, None]
+    assert events(processed, "seen")[1][2]["before"] == "a"
 
 
 # -------------------------------------------------------------------------------------------------------- forgetting
 
 
 def counts_of(stage, footage, **options):
-    done = run_stage(stage, footage, **options)
-    return identities(done), dict(stage.context.counters.values)
+    processed = run_stage(stage, footage, **options)
+    return identities(processed), dict(stage.context.counters.values)
 
 
 def test_an_identity_is_forgotten_after_a_time():
@@ -351,8 +351,8 @@ def test_per_source_identities_do_not_depend_on_other_sources():
 def test_per_source_departures_ignore_frames_of_other_sources():
     camera_a = merged(seen("a", {1: (0, 100, 100)}, seconds=3.0), seen("a", {}, 3.0, seconds=5.0))
     camera_b = seen("b", {1: (0, 100, 100)}, 8.1, seconds=9.0)
-    done = run_stage(Identify(per_source=True, left_after=4.0), [*camera_a, *camera_b], batch=1)
-    assert [source for source, _, _ in events(done, "left")] == ["a"]
+    processed = run_stage(Identify(per_source=True, left_after=4.0), [*camera_a, *camera_b], batch=1)
+    assert [source for source, _, _ in events(processed, "left")] == ["a"]
     cut = run_stage(Identify(per_source=True, left_after=4.0), [*camera_a[:60], *camera_b], batch=1)
     assert events(cut, "left") == []
 
@@ -377,8 +377,10 @@ def test_a_source_moved_to_another_process_starts_with_new_tracks():
         return update(step)
 
     stage.update = restarted
-    done = run_stage(stage, footage, batch=1)
-    assert {int(identity) for frame in done for identity in frame.detections.extra["identity"] if identity >= 0} == {
+    processed = run_stage(stage, footage, batch=1)
+    assert {
+        int(identity) for frame in processed for identity in frame.detections.extra["identity"] if identity >= 0
+    } == {
         1,
         2,
     }

@@ -16,12 +16,12 @@ def test_speed_is_in_km_h_and_events_have_hysteresis():
     speed = np.where(times < 8, 5.0, 2.0)  # meters a second
     x = 20 + np.cumsum(speed) * 0.1 * 10 * 0.8
     driving = walk({7: [(float(v), 100.0) for v in x]}, times=times.tolist(), label="car")
-    done = run_stage(Speed(**FLAT, limit_kmh=10), driving)
-    column = np.array([frame.detections.extra["speed_kmh"][0] for frame in done])
+    processed = run_stage(Speed(**FLAT, limit_kmh=10), driving)
+    column = np.array([frame.detections.extra["speed_kmh"][0] for frame in processed])
     assert np.isnan(column[:5]).all()
     assert column[10:75] == pytest.approx(5 * 0.8 * 3.6, rel=1e-3)
     assert column[-1] == pytest.approx(2 * 0.8 * 3.6, rel=1e-3)
-    events = [(e.kind, e.pts_s, e.data["label"], e.data["limit_kmh"]) for f in done for e in f.events]
+    events = [(e.kind, e.pts_s, e.data["label"], e.data["limit_kmh"]) for f in processed for e in f.events]
     assert [event[0] for event in events] == ["speeding", "slowed"]
     assert events[0][1] == pytest.approx(1.0, abs=0.11)  # known after half a second, and held for half a second
     assert 8.5 < events[1][1] < 11.0  # the mean must come down, and stay for half a second
@@ -43,6 +43,6 @@ def test_speed_on_a_real_cameras_plane():
     stage = Speed(points=tuple(seen(*p) for p in ground), ground=ground, smoothing=1.0)
     times = np.arange(0, 3, 0.04)
     places = [seen(1.0, 11 + 15 * t) for t in times]
-    done = run_stage(stage, walk({1: places}, times=times.tolist()))
-    column = np.array([frame.detections.extra["speed_kmh"][0] for frame in done])
+    processed = run_stage(stage, walk({1: places}, times=times.tolist()))
+    column = np.array([frame.detections.extra["speed_kmh"][0] for frame in processed])
     assert column[15:] == pytest.approx(54.0, rel=2e-3)

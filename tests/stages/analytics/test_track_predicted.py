@@ -15,8 +15,8 @@ def test_lost_objects_are_predicted_at_their_expected_position():
     footage = walkers(40, [(0, 0), (0, 200)])
     for frame in footage[20:30]:
         without(frame, 0)
-    done = run_stage(Track(predicted=True), footage)
-    for frame in done:
+    processed = run_stage(Track(predicted=True), footage)
+    for frame in processed:
         table = frame.detections
         assert sorted(table.track_id.tolist()) == [1, 2]
         lost = table.track_id == 1
@@ -56,10 +56,10 @@ def test_objects_outside_the_image_are_not_predicted():
     footage = walkers(60, [(500, 0), (0, 200)], speed=150)
     for frame in footage[20:]:
         without(frame, 0)
-    done = run_stage(Track(predicted=5), footage)
-    assert len(done[22].detections) == 2
-    assert len(done[-1].detections) == 1
-    tables = [frame.detections for frame in done]
+    processed = run_stage(Track(predicted=5), footage)
+    assert len(processed[22].detections) == 2
+    assert len(processed[-1].detections) == 1
+    tables = [frame.detections for frame in processed]
     assert max(table.xyxy[table.extra["predicted"], 2].max(initial=0) for table in tables) == 640
 
 
@@ -72,8 +72,8 @@ def test_objects_that_left_on_any_side_are_not_predicted(way):
         frame.detections = frame.detections.with_columns(xyxy=boxes)
     for frame in footage[15:]:
         without(frame, 0)
-    done = run_stage(Track(predicted=5), footage)
-    shown = [frame.detections.xyxy for frame in done[15:]]
+    processed = run_stage(Track(predicted=5), footage)
+    shown = [frame.detections.xyxy for frame in processed[15:]]
     assert len(shown[0]) == 1
     assert len(shown[-1]) == 0
     for boxes in shown:
@@ -105,8 +105,8 @@ def skipping(footage, n):
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("n", [2, 3, 5])
 def test_skipped_frames_have_predicted_objects(method, n):
-    done = run_stage(Track(method=method), skipping(walkers(40, [(0, 0), (0, 200)]), n), batch=7)
-    for frame in done:
+    processed = run_stage(Track(method=method), skipping(walkers(40, [(0, 0), (0, 200)]), n), batch=7)
+    for frame in processed:
         table = frame.detections
         assert table.track_id.tolist() == [1, 2]
         assert table.extra["predicted"].tolist() == [bool(frame.index % n)] * 2
@@ -124,8 +124,8 @@ def test_a_searched_frame_without_objects_has_no_predictions():
 def test_predicted_rows_of_branches_are_merged():
     from streamkit.core.detections import merge
 
-    done = run_stage(Track(), skipping(walkers(8, [(0, 0), (0, 200)]), 2))
-    table = done[3].detections
+    processed = run_stage(Track(), skipping(walkers(8, [(0, 0), (0, 200)]), 2))
+    table = processed[3].detections
     assert len(merge(table, table[1:])) == 2
     joined = merge(table[:1], table[1:])
     assert joined.extra["predicted"].tolist() == [True, True]

@@ -82,8 +82,8 @@ def test_each_object_has_its_class():
     footage[0].detections = detections(boxes, label=["car", "car"])
     footage[1].detections = detections(boxes[::-1], label=["car", "bus"])
     assert labels(run(footage)) == [["red", "blue"], ["blue", "red"]]
-    done = run(footage, of=Of("detect", ("bus",)))
-    assert labels(done) == [[None, None], [None, "red"]]
+    processed = run(footage, of=Of("detect", ("bus",)))
+    assert labels(processed) == [[None, None], [None, "red"]]
     assert footage[0].detections.extra == {}
 
 
@@ -98,8 +98,8 @@ def test_the_record_has_the_classes():
 
 
 def test_a_track_keeps_its_class_until_the_next_classification():
-    done = run(film([RED] * 3 + [BLUE] * 12), every=1.0, smoothing=0.0)
-    assert labels(done) == [["red"]] * 10 + [["blue"]] * 5
+    processed = run(film([RED] * 3 + [BLUE] * 12), every=1.0, smoothing=0.0)
+    assert labels(processed) == [["red"]] * 10 + [["blue"]] * 5
     assert labels(run(film([RED, BLUE, RED, BLUE]), every=0.0, smoothing=0.0)) == [["red"], ["blue"], ["red"], ["blue"]]
 
 
@@ -136,8 +136,8 @@ def test_batches_do_not_change_classes(batch):
         frame for pair in zip(film([RED, BLUE] * 8), film([BLUE, RED] * 8, source="b"), strict=True) for frame in pair
     ]
     expected = run(footage, batch=5, every=0.25)
-    done = run(footage, batch=batch, every=0.25)
-    for a, b in zip(expected, done, strict=True):
+    processed = run(footage, batch=batch, every=0.25)
+    for a, b in zip(expected, processed, strict=True):
         assert a.detections.extra["attributes"].tolist() == b.detections.extra["attributes"].tolist()
 
 
@@ -160,9 +160,9 @@ def test_frames_without_objects_or_pixels_pass():
 def test_a_failed_frame_does_not_affect_the_others():
     footage = film([RED, BLUE, RED])
     footage[1].surface = None
-    done = run_stage(classify(of=Of("test"), every=0.0, smoothing=0.0), rename(footage), on_error="skip")
-    assert [frame.error is None for frame in done] == [True, False, True]
-    assert labels([done[0], done[2]]) == [["red"], ["red"]]
+    processed = run_stage(classify(of=Of("test"), every=0.0, smoothing=0.0), rename(footage), on_error="skip")
+    assert [frame.error is None for frame in processed] == [True, False, True]
+    assert labels([processed[0], processed[2]]) == [["red"], ["red"]]
 
 
 def rename(footage):
@@ -176,8 +176,8 @@ def test_whole_frames_are_classified():
         frames(1, pixels=np.full((40, 60, 3), color, np.uint8), start=i, step_s=0.5)[0]
         for i, color in enumerate([RED, BLUE, BLUE, BLUE])
     ]
-    done = run_stage(classify(of=None, every=1.0, smoothing=0.0), footage, stage_id="scene")
-    answers = [record(frame)["attributes"]["scene"]["label"] for frame in done]
+    processed = run_stage(classify(of=None, every=1.0, smoothing=0.0), footage, stage_id="scene")
+    answers = [record(frame)["attributes"]["scene"]["label"] for frame in processed]
     assert answers == ["red", "red", "blue", "blue"]
     assert all(frame.facts == {} for frame in footage)
 
@@ -229,8 +229,8 @@ def plain(footage, card, pad=0.1):
 def test_classes_equal_those_of_a_plain_loop(mobilenet, test_data):
     footage = street(test_data)
     expected = plain(footage, mobilenet)
-    done = run(footage, model=mobilenet, pad=0.1, min_score=0.0, stage_id="kind")
-    answers = [attribute["kind"] for frame in done for attribute in frame.detections.extra["attributes"]]
+    processed = run(footage, model=mobilenet, pad=0.1, min_score=0.0, stage_id="kind")
+    answers = [attribute["kind"] for frame in processed for attribute in frame.detections.extra["attributes"]]
     assert len(answers) == len(expected) == 30
     scores = np.array([answer["score"] for answer in answers])
     same = [
@@ -348,7 +348,7 @@ stages:
 def test_lines_of_a_batch_equal_those_of_its_frames():
     from streamkit.core.data import Batch, Detections
 
-    done = run(film([RED, BLUE], tracks=(7, 8)))
-    table = Detections.concat([frame.detections for frame in done], rows=range(2))
-    batch = Batch(done, tables={"detect": table})
-    assert batch_lines(batch) == [line(frame) for frame in done]
+    processed = run(film([RED, BLUE], tracks=(7, 8)))
+    table = Detections.concat([frame.detections for frame in processed], rows=range(2))
+    batch = Batch(processed, tables={"detect": table})
+    assert batch_lines(batch) == [line(frame) for frame in processed]

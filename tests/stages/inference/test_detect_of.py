@@ -34,9 +34,9 @@ def within(street_frames, boxes, **options):
 
 def test_a_crop_of_the_whole_image_gives_its_detections(root):
     whole = run_stage(Detect(load_card(find_card("demo"))), street(root), stage_id="inside")
-    done = within(street(root), [[0, 0, 640, 360]])
-    assert sum(len(frame.tables["inside"]) for frame in done) > 10
-    for a, b in zip(whole, done, strict=True):
+    processed = within(street(root), [[0, 0, 640, 360]])
+    assert sum(len(frame.tables["inside"]) for frame in processed) > 10
+    for a, b in zip(whole, processed, strict=True):
         np.testing.assert_allclose(a.tables["inside"].xyxy, b.tables["inside"].xyxy, atol=0.02)
         assert a.tables["inside"].class_id.tolist() == b.tables["inside"].class_id.tolist()
         assert len(b.tables["area"]) == 1
@@ -57,8 +57,8 @@ def test_detections_in_crops_are_in_image_coordinates_without_duplicates(root):
 
 
 def test_a_frame_without_objects_has_no_crops(root):
-    done = within(street(root, 2), np.zeros((0, 4)))
-    assert [len(frame.tables["inside"]) for frame in done] == [0, 0]
+    processed = within(street(root, 2), np.zeros((0, 4)))
+    assert [len(frame.tables["inside"]) for frame in processed] == [0, 0]
 
 
 @pytest.mark.parametrize(

@@ -51,8 +51,8 @@ def written(folder: Path, form: str) -> Path:
 
 @pytest.mark.parametrize("form", ["mot", "jsonl", "coco"])
 def test_written_formats_are_read_back(form, tmp_path):
-    done = run_stage(DetectionsFromFile(str(written(tmp_path, form)), keep_ids=True), frames(3))
-    for frame, table in zip(done, objects(), strict=True):
+    processed = run_stage(DetectionsFromFile(str(written(tmp_path, form)), keep_ids=True), frames(3))
+    for frame, table in zip(processed, objects(), strict=True):
         detected = frame.detections
         np.testing.assert_array_equal(detected.xyxy, table.xyxy)
         np.testing.assert_array_equal(detected.score, table.score)
@@ -61,8 +61,8 @@ def test_written_formats_are_read_back(form, tmp_path):
 
 
 def test_track_ids_of_the_file_are_ignored_by_default(tmp_path):
-    done = run_stage(DetectionsFromFile(str(written(tmp_path, "mot"))), frames(3))
-    assert all(frame.detections.track_id is None for frame in done)
+    processed = run_stage(DetectionsFromFile(str(written(tmp_path, "mot"))), frames(3))
+    assert all(frame.detections.track_id is None for frame in processed)
 
 
 def test_images_without_frame_id_are_the_frames_in_the_order_of_their_names(tmp_path):
@@ -72,10 +72,10 @@ def test_images_without_frame_id_are_the_frames_in_the_order_of_their_names(tmp_
     path.write_text(
         json.dumps({"images": images, "annotations": annotations, "categories": [{"id": 3, "name": "cat"}]})
     )
-    done = run_stage(DetectionsFromFile(str(path)), frames(2))
-    assert [frame.detections.label for frame in done] == [["cat"], []]
-    assert done[0].detections.xyxy.tolist() == [[1, 2, 4, 6]]
-    assert done[0].detections.score.tolist() == [1]
+    processed = run_stage(DetectionsFromFile(str(path)), frames(2))
+    assert [frame.detections.label for frame in processed] == [["cat"], []]
+    assert processed[0].detections.xyxy.tolist() == [[1, 2, 4, 6]]
+    assert processed[0].detections.score.tolist() == [1]
 
 
 def coco(**changed: object) -> str:

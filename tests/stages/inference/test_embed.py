@@ -103,9 +103,9 @@ def test_records_have_vectors_on_request():
 def test_frames_without_objects_have_a_column_of_the_same_width():
     footage = block_frames()
     footage[0].tables = {"detect": detections([])}
-    done = embed(footage)
-    assert done[0].detections.extra["embedding"].shape == (0, 9)
-    both = Detections.concat([frame.detections for frame in done])
+    processed = embed(footage)
+    assert processed[0].detections.extra["embedding"].shape == (0, 9)
+    both = Detections.concat([frame.detections for frame in processed])
     assert both.extra["embedding"].shape == (8, 9)
 
 
@@ -138,10 +138,10 @@ def test_vectors_equal_those_of_a_plain_loop(reid, test_data):
 
 
 def test_vectors_of_a_person_are_closer_than_those_of_others(reid, test_data):
-    done = embed(people(test_data), model=reid, every=0.0, smoothing=0.0)
-    vectors = np.concatenate([frame.detections.extra["embedding"] for frame in done])
-    ids = np.concatenate([frame.detections.track_id for frame in done])
-    when = np.concatenate([np.full(len(frame.detections), frame.index) for frame in done])
+    processed = embed(people(test_data), model=reid, every=0.0, smoothing=0.0)
+    vectors = np.concatenate([frame.detections.extra["embedding"] for frame in processed])
+    ids = np.concatenate([frame.detections.track_id for frame in processed])
+    when = np.concatenate([np.full(len(frame.detections), frame.index) for frame in processed])
     likeness = vectors @ vectors.T
     same = (ids[:, None] == ids) & (when[:, None] != when)
     other = ids[:, None] != ids

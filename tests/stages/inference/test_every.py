@@ -31,8 +31,8 @@ def street():
 
 
 def tables(card, footage, **options):
-    done = run_stage(Detect(model=card, **options), [dataclasses.replace(f) for f in footage], batch=3)
-    return [frame.tables["detect"] for frame in done], [frame._state.skipped_detectors for frame in done]
+    processed = run_stage(Detect(model=card, **options), [dataclasses.replace(f) for f in footage], batch=3)
+    return [frame.tables["detect"] for frame in processed], [frame._state.skipped_detectors for frame in processed]
 
 
 @pytest.mark.parametrize("roi", [None, ((100, 50), (600, 50), (600, 350), (100, 350))], ids=["whole", "roi"])
@@ -77,12 +77,12 @@ def test_skipped_frames_need_no_inference_and_have_predicted_objects(run_pipelin
       track: {}
       collect: {}
     """
-    done = run_pipeline(text, extra=[Spy])
-    assert done.code == 0
-    looked = {name: list(range(0, len(records), 3)) for name, records in done.records.items()}
+    processed = run_pipeline(text, extra=[Spy])
+    assert processed.code == 0
+    looked = {name: list(range(0, len(records), 3)) for name, records in processed.records.items()}
     assert sum(rows) == sum(map(len, looked.values()))
-    assert done.report["counts"]["frames skipped: every"] == sum(map(len, done.records.values())) - sum(rows)
-    for name, records in done.records.items():
+    assert processed.report["counts"]["frames skipped: every"] == sum(map(len, processed.records.values())) - sum(rows)
+    for name, records in processed.records.items():
         assert [record["frame"] for record in records] == sorted(record["frame"] for record in records)
         for i, record in enumerate(records):
             flags = {o.get("predicted", False) for o in record["objects"]}
@@ -94,9 +94,11 @@ def test_skipped_frames_need_no_inference_and_have_predicted_objects(run_pipelin
 def test_a_failed_frame_does_not_shift_the_turns(card, street):
     broken = [dataclasses.replace(frame) for frame in street]
     broken[2] = dataclasses.replace(broken[2], surface=None)
-    done = run_stage(Detect(model=card, every=2), broken, batch=4, on_error="skip")
-    assert [bool(frame.error) for frame in done] == [i == 2 for i in range(8)]
-    assert [len(frame.detections) > 0 for frame in done if not frame.error] == [i % 2 == 0 for i in range(8) if i != 2]
+    processed = run_stage(Detect(model=card, every=2), broken, batch=4, on_error="skip")
+    assert [bool(frame.error) for frame in processed] == [i == 2 for i in range(8)]
+    assert [len(frame.detections) > 0 for frame in processed if not frame.error] == [
+        i % 2 == 0 for i in range(8) if i != 2
+    ]
 
 
 def test_every_is_refused_for_objects_within_objects():

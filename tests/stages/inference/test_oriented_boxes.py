@@ -56,8 +56,8 @@ def assert_detected(table, objects, scale=SCALE, shift=(0, 0)):
 
 
 def test_corners_match_the_drawn_rectangles(card):
-    (done,) = run_stage(Detect(model=card), frames(1, pixels=rotated_picture(*OBJECTS)))
-    assert_detected(done.detections, OBJECTS)
+    (processed,) = run_stage(Detect(model=card), frames(1, pixels=rotated_picture(*OBJECTS)))
+    assert_detected(processed.detections, OBJECTS)
 
 
 def test_a_batch_of_32_equals_its_frames_one_by_one(card):
@@ -130,8 +130,8 @@ def _hulls(rows):
 
 def test_objects_seen_in_two_tiles_are_merged(card):
     scene = np.tile(rotated_picture(*OBJECTS), (1, 2, 1))
-    (done,) = run_stage(Detect(model=card, tiles=Tiles((256, 192), 0.0, False)), frames(1, pixels=scene))
-    table = done.detections
+    (processed,) = run_stage(Detect(model=card, tiles=Tiles((256, 192), 0.0, False)), frames(1, pixels=scene))
+    table = processed.detections
     for half in (0, 1):
         half_table = table[np.flatnonzero(table.center[:, 0] // 256 == half)]
         assert_detected(half_table, OBJECTS, shift=(256 * half, 0))
@@ -156,8 +156,8 @@ def test_an_object_cut_by_a_tile_is_reported_once():
 def test_oriented_boxes_are_detected_within_objects(card):
     footage = frames(1, pixels=np.tile(rotated_picture(*OBJECTS), (1, 2, 1)))
     footage[0].tables["area"] = detections([[256, 0, 512, 192]])
-    (done,) = run_stage(Detect(model=card, of=Of("area"), pad=0.0), footage, stage_id="inside")
-    assert_detected(done.tables["inside"], OBJECTS, shift=(256, 0))
+    (processed,) = run_stage(Detect(model=card, of=Of("area"), pad=0.0), footage, stage_id="inside")
+    assert_detected(processed.tables["inside"], OBJECTS, shift=(256, 0))
 
 
 def test_trackers_and_zones_use_the_hull(card):
@@ -166,23 +166,23 @@ def test_trackers_and_zones_use_the_hull(card):
     for i, objects in enumerate(turned):
         (frame,) = frames(1, pixels=rotated_picture(*objects), start=i)
         footage.append(frame)
-    done = run_stage(Track(predicted=True), run_stage(Detect(model=card), footage))
+    processed = run_stage(Track(predicted=True), run_stage(Detect(model=card), footage))
     ids = [
         dict(zip(map(tuple, np.round(f.detections.center / 60).tolist()), f.detections.track_id.tolist(), strict=True))
-        for f in done
+        for f in processed
     ]
     assert all(len(set(ids_by_place.values()) - {-1}) == 4 for ids_by_place in ids[1:])
-    assert done[-1].detections.extra["corners"].shape == (4, 4, 2)
-    left = run_stage(Zone(polygon=((0, 0), (128, 0), (128, 192), (0, 192))), done)
+    assert processed[-1].detections.extra["corners"].shape == (4, 4, 2)
+    left = run_stage(Zone(polygon=((0, 0), (128, 0), (128, 192), (0, 192))), processed)
     assert {event.kind for frame in left for event in frame.events} <= {"entered"}
     assert len({event.track_id for frame in left for event in frame.events}) == 2
 
 
 def test_records_have_the_corners(card):
-    (done,) = run_stage(Detect(model=card), frames(1, pixels=rotated_picture(*OBJECTS)))
-    recorded = record(done)["objects"]
+    (processed,) = run_stage(Detect(model=card), frames(1, pixels=rotated_picture(*OBJECTS)))
+    recorded = record(processed)["objects"]
     assert len(recorded) == 4
-    for detection, corners in zip(recorded, done.detections.extra["corners"], strict=True):
+    for detection, corners in zip(recorded, processed.detections.extra["corners"], strict=True):
         np.testing.assert_allclose(detection["corners"], corners, atol=0.006)
         assert all(round(value, 2) == value for corner in detection["corners"] for value in corner)
         x, y = zip(*detection["corners"], strict=True)
@@ -190,10 +190,10 @@ def test_records_have_the_corners(card):
 
 
 def test_objects_of_another_detector_have_no_corners(card):
-    (done,) = run_stage(Detect(model=card), frames(1, pixels=rotated_picture(*OBJECTS)))
+    (processed,) = run_stage(Detect(model=card), frames(1, pixels=rotated_picture(*OBJECTS)))
     other = detections([[1, 2, 3, 4]], labels=("red",))
-    done.tables = {"both": type(other).concat([done.detections, other])}
-    recorded = record(done)["objects"]
+    processed.tables = {"both": type(other).concat([processed.detections, other])}
+    recorded = record(processed)["objects"]
     assert ["corners" in detection for detection in recorded] == [True] * 4 + [False]
 
 
@@ -205,8 +205,8 @@ def test_all_record_formats_have_the_corners(card):
 
     from streamkit.io.formats import avro, protobuf
 
-    (done,) = run_stage(Detect(model=card), frames(1, pixels=rotated_picture(*OBJECTS)))
-    frame_record = orjson.loads(orjson.dumps(record(done), option=orjson.OPT_SERIALIZE_NUMPY))
+    (processed,) = run_stage(Detect(model=card), frames(1, pixels=rotated_picture(*OBJECTS)))
+    frame_record = orjson.loads(orjson.dumps(record(processed), option=orjson.OPT_SERIALIZE_NUMPY))
     schema = fastavro.parse_schema(avro.record_schema("frames"))
     read = fastavro.schemaless_reader(io.BytesIO(avro.encoder("frames")(frame_record)), schema)
     decoded = protobuf.message_class("frames").FromString(protobuf.encoder("frames")(frame_record))
@@ -239,8 +239,8 @@ def drawn(card, **options):
     plain = np.repeat(np.repeat(rotated_picture(*OBJECTS[1:2]), 2, 0), 2, 1)
     detected = run_stage(Detect(model=card), frames(1, pixels=plain))
     before = rgb(detected[0]).astype(int)
-    (done,) = run_stage(Draw(labels=False, scores=False, **options), detected)
-    return np.abs(rgb(done).astype(int) - before).sum(axis=2) > 40, detected[0].detections.extra["corners"][0]
+    (processed,) = run_stage(Draw(labels=False, scores=False, **options), detected)
+    return np.abs(rgb(processed).astype(int) - before).sum(axis=2) > 40, detected[0].detections.extra["corners"][0]
 
 
 def test_the_outline_is_that_of_the_rotated_box(card):

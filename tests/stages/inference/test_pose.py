@@ -48,9 +48,9 @@ def plain_points(card, rgb):
 
 
 def test_a_person_filling_the_image_gets_a_pose(movenet, people):
-    done = run_stage(Pose(model=movenet), copies(people), batch=4)
+    processed = run_stage(Pose(model=movenet), copies(people), batch=4)
     posed = 0
-    for source_frame, frame in zip(people, done, strict=True):
+    for source_frame, frame in zip(people, processed, strict=True):
         wanted = plain_points(movenet, reference.rgb(source_frame.surface, source_frame.width, source_frame.height))
         table = frame.tables["pose"]
         assert len(table) == (wanted[:, 2].mean() >= 0.2) or abs(wanted[:, 2].mean() - 0.2) < 0.02
@@ -144,8 +144,8 @@ def test_a_card_with_other_keypoints_than_the_network_is_refused(tmp_path):
 def test_faces_have_landmarks(test_data, folder):
     card = card_of("yunet", test_data, folder)
     pictures = frames_of(sorted((test_data / "coco" / "val2017").glob("*.jpg")))
-    done = run_stage(Detect(model=card), copies(pictures), batch=8)
-    tables = [frame.tables["detect"] for frame in done if len(frame.tables["detect"])]
+    processed = run_stage(Detect(model=card), copies(pictures), batch=8)
+    tables = [frame.tables["detect"] for frame in processed if len(frame.tables["detect"])]
     assert sum(map(len, tables)) >= 3
     for table in tables:
         points = table.extra["keypoints"]

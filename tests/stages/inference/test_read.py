@@ -71,25 +71,25 @@ def test_plates_are_read_correctly_with_few_network_runs(height):
 
 
 def test_two_equal_readings_are_final():
-    done = run([("AB12", 0.9)] * 20)
+    processed = run([("AB12", 0.9)] * 20)
     assert RUN_AT_S == [0.0, 0.25]
-    ((at_s, data),) = read_events(done)
+    ((at_s, data),) = read_events(processed)
     assert at_s == 0.25
     assert data == {"value": "AB12", "score": 0.9, "readings": 2, "attribute": "plate", "label": "plate"}
-    assert texts(done) == ["AB12"] * 20
+    assert texts(processed) == ["AB12"] * 20
 
 
 def test_a_text_with_a_small_lead_is_not_final():
-    done = run([("AB12", 0.99, 0.4)] * 20)
-    assert read_events(done) == []
+    processed = run([("AB12", 0.99, 0.4)] * 20)
+    assert read_events(processed) == []
     assert len(RUN_AT_S) > 2, "it is read again"
-    assert texts(done) == ["AB12"] * 20
+    assert texts(processed) == ["AB12"] * 20
     assert len(read_events(run([("AB12", 0.99, 0.4)] * 20, margin=0.4))) == 1
 
 
 def test_readings_with_a_margin_are_final():
-    done = run([("AB12", 0.9, 0.2), ("AB12", 0.9, 0.7), ("AB12", 0.9, 0.7)] + [("XX", 0.1, 0.0)] * 20)
-    assert [at_s for at_s, _ in read_events(done)] == [0.75]
+    processed = run([("AB12", 0.9, 0.2), ("AB12", 0.9, 0.7), ("AB12", 0.9, 0.7)] + [("XX", 0.1, 0.0)] * 20)
+    assert [at_s for at_s, _ in read_events(processed)] == [0.75]
 
 
 def typeset(text, *, background=235, ink=30, **_):
@@ -114,10 +114,10 @@ def test_a_perfect_reading_is_final():
 
 
 def test_intervals_between_readings_double_until_the_text_is_final():
-    done = run([("AB12", 0.3)] * 20, n=40)
+    processed = run([("AB12", 0.3)] * 20, n=40)
     assert RUN_AT_S == [0.0, 0.25, 0.75, 1.75, 3.75, 7.75]
-    assert read_events(done) == []
-    assert texts(done) == [None] * 40  # below the card's score
+    assert read_events(processed) == []
+    assert texts(processed) == [None] * 40  # below the card's score
     run([("AB12", 0.3)] * 20, n=40, every=1.0)
     assert RUN_AT_S == [0.0, 1.0, 3.0, 7.0]
 
@@ -125,9 +125,9 @@ def test_intervals_between_readings_double_until_the_text_is_final():
 @pytest.mark.parametrize("batch", [1, 3, 20])
 def test_batches_do_not_change_texts(batch):
     script = [("AB12", 0.9), ("AB12", 0.9), ("XXXX", 0.9), ("YYYY", 0.9), ("ZZZZ", 0.9)]
-    done = run(script, batch=batch)
-    assert [(at_s, data["value"]) for at_s, data in read_events(done)] == [(0.25, "AB12")]
-    assert texts(done) == ["AB12"] * 20
+    processed = run(script, batch=batch)
+    assert [(at_s, data["value"]) for at_s, data in read_events(processed)] == [(0.25, "AB12")]
+    assert texts(processed) == ["AB12"] * 20
     assert len(RUN_AT_S) == (5 if batch == 20 else 2)
 
 
@@ -140,20 +140,20 @@ def test_a_better_view_may_change_a_final_text(batch):
     script = [("AB12", 0.7), ("AB12", 0.7), ("XB12", 0.9), ("XB12", 0.9)]
     if batch == 7:  # one reading of the first series was under way, and one of the second
         script = [*script[:2], ("????", 0.9), *script[2:], ("????", 0.9)]
-    done = run(script, boxes=[SMALL] * 10 + [LARGE] * 10, batch=batch)
-    assert [(at_s, data["value"], data.get("before")) for at_s, data in read_events(done)] == [
+    processed = run(script, boxes=[SMALL] * 10 + [LARGE] * 10, batch=batch)
+    assert [(at_s, data["value"], data.get("before")) for at_s, data in read_events(processed)] == [
         (0.25, "AB12", None),
         (2.75, "XB12", "AB12"),
     ]
-    assert texts(done) == ["AB12"] * 11 + ["XB12"] * 9
+    assert texts(processed) == ["AB12"] * 11 + ["XB12"] * 9
     if batch == 1:
         assert RUN_AT_S == [0.0, 0.25, 2.5, 2.75]
 
 
 def test_a_better_view_that_agrees_counts_as_a_reading():
-    done = run([("AB12", 0.9)] * 3, boxes=[SMALL] * 10 + [LARGE] * 10)
+    processed = run([("AB12", 0.9)] * 3, boxes=[SMALL] * 10 + [LARGE] * 10)
     assert RUN_AT_S == [0.0, 0.25, 2.5]
-    assert len(read_events(done)) == 1
+    assert len(read_events(processed)) == 1
 
 
 def test_a_returning_track_is_read_again():
@@ -162,26 +162,26 @@ def test_a_returning_track_is_read_again():
     for i, frame in enumerate(footage):
         here = i in (0, 3)
         frame.detections = detections([[10, 10, 58, 26]] * here, track_id=[7] * here, label=["plate"] * here)
-    done = run_stage(Scripted(model=PLATES, of=Of("detect")), footage, batch=1, stage_id="plate")
-    assert [data["value"] for _, data in read_events(done)] == ["AB12", "CD34"]
+    processed = run_stage(Scripted(model=PLATES, of=Of("detect")), footage, batch=1, stage_id="plate")
+    assert [data["value"] for _, data in read_events(processed)] == ["AB12", "CD34"]
 
 
 def test_texts_of_another_format_are_ignored():
-    done = run([("WXYY", 0.99)] * 20, pattern="AA-99")
-    assert read_events(done) == []
-    assert texts(done) == [None] * 20
+    processed = run([("WXYY", 0.99)] * 20, pattern="AA-99")
+    assert read_events(processed) == []
+    assert texts(processed) == [None] * 20
     assert texts(run([("A812", 0.99)] * 20, pattern="AA-99")) == ["AB12"] * 20
 
 
 def test_without_a_tracker_each_object_is_read_on_each_frame():
-    done = run([("AB12", 0.9), ("CD34", 0.9), ("EF56", 0.1)], n=3, track=None)
-    assert texts(done) == ["AB12", "CD34", None]
-    assert read_events(done) == []
+    processed = run([("AB12", 0.9), ("CD34", 0.9), ("EF56", 0.1)], n=3, track=None)
+    assert texts(processed) == ["AB12", "CD34", None]
+    assert read_events(processed) == []
 
 
 def test_the_record_has_the_text():
-    done = run([("AB12", 0.995)] * 3, n=1)
-    frame_record = record(done[0])
+    processed = run([("AB12", 0.995)] * 3, n=1)
+    frame_record = record(processed[0])
     assert frame_record["objects"][0]["attributes"] == {"plate": {"label": "AB12", "score": 0.995}}
     assert frame_record["events"][0]["kind"] == "read"
     assert frame_record["events"][0]["stage"] == "plate"
@@ -196,8 +196,8 @@ def test_corners_rectify_an_angled_plate():
     plate_by_crop = {}
     for crop in ("corners", "box"):
         stage = Read(model=PLATES, of=Of("detect"), pattern=PATTERN, crop=crop, sure=1.0)
-        done = run_stage(stage, footage, batch=1, stage_id="plate")
-        plate_by_crop[crop] = done[-1].detections.extra["attributes"][0]["plate"]
+        processed = run_stage(stage, footage, batch=1, stage_id="plate")
+        plate_by_crop[crop] = processed[-1].detections.extra["attributes"][0]["plate"]
     assert plate_by_crop["corners"]["label"] == "BAB1234"
     assert plate_by_crop["corners"]["score"] != plate_by_crop["box"]["score"]
 

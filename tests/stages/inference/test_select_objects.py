@@ -76,9 +76,9 @@ def test_whole_frames_are_selected_at_intervals(every, times_s, rows):
     chosen = []
     for batch in _batches(timed, (2,)):
         first = batch.frames[0].index
-        done = stage.process(batch, states)
-        chosen += [first + row for row in done.rows.tolist()]
-        assert done.crops.rects.tolist() == [[0, 0, 640, 360]] * len(done.rows)
+        selection = stage.process(batch, states)
+        chosen += [first + row for row in selection.rows.tolist()]
+        assert selection.crops.rects.tolist() == [[0, 0, 640, 360]] * len(selection.rows)
     assert chosen == rows
 
 

@@ -154,10 +154,10 @@ def test_a_crash_leaves_no_file_of_the_final_name(tmp_path):
 
 
 def test_a_closed_pipe_is_reported_once():
-    done = run("-", n=100_000, command='"$1" -c "$2" | head -n 1; exit ${PIPESTATUS[0]}')
-    assert done.returncode == 1
-    assert json.loads(done.stdout)["frame"] == 0
-    assert done.stderr.strip() == "OutputError cannot write standard output: its reader has gone away"
+    completed = run("-", n=100_000, command='"$1" -c "$2" | head -n 1; exit ${PIPESTATUS[0]}')
+    assert completed.returncode == 1
+    assert json.loads(completed.stdout)["frame"] == 0
+    assert completed.stderr.strip() == "OutputError cannot write standard output: its reader has gone away"
 
 
 def test_an_impossible_folder_is_reported(tmp_path):

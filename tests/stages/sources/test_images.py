@@ -35,8 +35,8 @@ def test_an_image_keeps_its_colors(tmp_path, suffix, size):
     (frame,) = stream
     assert (frame.width, frame.height) == size
     assert frame.surface.color == Color("bt601", True, 0.5, 0.5)
-    got = to_rgb(frame.surface, *size).astype(int)
-    assert np.abs(got - picture(*size)).mean() < 4
+    actual = to_rgb(frame.surface, *size).astype(int)
+    assert np.abs(actual - picture(*size)).mean() < 4
 
 
 def test_images_have_order_times_and_loops(tmp_path):
@@ -241,8 +241,9 @@ def test_images_and_patterns_are_uploaded_to_the_device(tmp_path):
     import cupy
 
     write(tmp_path / "a.png", picture(41, 31))
-    for make in (lambda d: frames(tmp_path, device=d)[1], lambda d: pattern("test://?width=66&height=34&frames=9", d)):
-        for host_frame, device_frame in zip(make(Device()), make(Device("cuda")), strict=True):
+    uri = "test://?width=66&height=34&frames=9"
+    for frames_on in (lambda device: frames(tmp_path, device)[1], lambda device: pattern(uri, device)):
+        for host_frame, device_frame in zip(frames_on(Device()), frames_on(Device("cuda")), strict=True):
             assert isinstance(device_frame.surface.data, cupy.ndarray)
             device_frame.surface.ready.synchronize()
             np.testing.assert_array_equal(device_frame.surface.data.get(), host_frame.surface.data)

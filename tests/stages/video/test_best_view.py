@@ -39,13 +39,13 @@ def test_the_best_view_before_and_after_the_event_is_written_once(batch):
     views = [(SMALL, RED, True), (LARGE, GREEN, True), (SMALL, RED, True), (SMALL, RED, True), None, None]
     footage = scene(views)
     happen(footage[2])
-    done, _ = snap(footage, batch)
+    processed, _ = snap(footage, batch)
     (path,) = files()
     assert path == "snaps/gate/video/000002.000s_person_7.jpg", "named after the event's time"
     color, size = looks(path)
     assert near(color, GREEN)
     assert size == (140 + 2 * 14, 80 + 2 * 8), "pad is a tenth on each side"
-    ((at, event),) = saved(done)
+    ((at, event),) = saved(processed)
     assert at == 4, "two seconds after the event"
     assert event.track_id == 7
     assert event.data == {
@@ -56,7 +56,7 @@ def test_the_best_view_before_and_after_the_event_is_written_once(batch):
         "pts_s": 1.0,
         "of": {"stage": "door", "kind": "crossed", "frame": 2, "pts_s": 2.0},
     }
-    assert "snapshot" not in done[2].events[0].data
+    assert "snapshot" not in processed[2].events[0].data
 
 
 def test_the_stage_waits_for_a_better_view_after_the_event():
@@ -83,9 +83,9 @@ def test_a_too_old_view_is_not_selected():
 def test_without_before_only_views_from_the_event_on_count():
     footage = scene([(LARGE, GREEN, True), (SMALL, RED, True), (SMALL, RED, True)])
     happen(footage[1])
-    done, _ = snap(footage, before=0, after=0)
+    processed, _ = snap(footage, before=0, after=0)
     assert near(looks(*files())[0], RED)
-    crossed, saved_event = done[1].events
+    crossed, saved_event = processed[1].events
     assert (saved_event.kind, crossed.data["snapshot"]) == ("saved", saved_event.data["path"]), (
         "it was at once: the event knows"
     )
@@ -110,8 +110,8 @@ def test_batch_sizes_do_not_change_the_view():
     outcomes = []
     for batch in (1, 4, [3, 1, 7], 30):
         path = f"snaps/{{source}}/{len(outcomes)}/{{time}}-{{track_id}}.jpg"
-        done, counts = snap(footage(), batch, before=1.0, after=0.6, buffer=100_000, path=path)
-        about = [(at, e.track_id, {**e.data, "path": Path(e.data["path"]).read_bytes()}) for at, e in saved(done)]
+        processed, counts = snap(footage(), batch, before=1.0, after=0.6, buffer=100_000, path=path)
+        about = [(at, e.track_id, {**e.data, "path": Path(e.data["path"]).read_bytes()}) for at, e in saved(processed)]
         outcomes.append((about, counts))
     assert len(outcomes[0][0]) > 5
     assert outcomes[0][1]["views dropped: out of memory"] > 0
@@ -125,10 +125,10 @@ def test_of_selects_the_detector_of_the_tracks():
         small = detections([SMALL], track_id=[7], label=["face"])
         frame.tables = {"detect": frame.tables["detect"], "faces": small}
     happen(footage[0])
-    done, _ = snap(footage, after=1)
-    assert saved(done)[0][1].data["label"] == "person", "the first has it"
-    done, _ = snap(footage, after=1, of=Of("faces"))
-    assert saved(done)[0][1].data["label"] == "face"
+    processed, _ = snap(footage, after=1)
+    assert saved(processed)[0][1].data["label"] == "person", "the first has it"
+    processed, _ = snap(footage, after=1, of=Of("faces"))
+    assert saved(processed)[0][1].data["label"] == "face"
     _, counts = snap(footage, after=1, of=Of("faces", ("nose",)))
     assert counts == {"snapshots given up: the object was not seen": 1}
 
@@ -159,9 +159,9 @@ def test_memory_is_bounded_in_count_and_bytes():
     look = Snapshot._update
 
     def watched(self, frame, seen):
-        done = look(self, frame, seen)
+        processed = look(self, frame, seen)
         held.append(sum(view.bytes for view in self._views_in_memory()))
-        return done
+        return processed
 
     Snapshot._update = watched
     try:
@@ -175,7 +175,7 @@ def test_memory_is_bounded_in_count_and_bytes():
 def test_waiting_views_are_written_early_if_memory_is_short():
     footage = scene([(LARGE, GREEN, True), (SMALL, RED, True), (LARGE, BLUE, True), None])
     happen(footage[1])
-    done, counts = snap(footage, before=0, buffer=1000)
+    processed, counts = snap(footage, before=0, buffer=1000)
     assert counts["snapshots written early: out of memory"] == 1
-    assert [at for at, _ in saved(done)] == [1]
+    assert [at for at, _ in saved(processed)] == [1]
     assert near(looks(*files())[0], RED)

@@ -51,7 +51,7 @@ def scene(*scores, source="gate", step_s=10.0, first=0, label="person", **column
 
 def test_objects_with_a_low_score_are_collected_with_their_frame():
     footage = scene(0.9, 0.45, 0.2, 0.3, 0.51)
-    done, counts, entries = collect(footage, low_score=(0.3, 0.5))
+    processed, counts, entries = collect(footage, low_score=(0.3, 0.5))
     assert reasons(entries) == [(1, "low_score"), (3, "low_score")]
     assert counts == {"images collected: low_score": 2}
     entry = entries[0]
@@ -68,10 +68,10 @@ def test_objects_with_a_low_score_are_collected_with_their_frame():
     }
     image = cv2.imread(str(Path("collected", entry["image"])))[..., ::-1]
     assert np.abs(image.astype(float) - spots(1)).mean() < 4
-    assert [[(e.kind, e.data["reason"]) for e in frame.events] for frame in done][1:4:2] == [
+    assert [[(e.kind, e.data["reason"]) for e in frame.events] for frame in processed][1:4:2] == [
         [("collected", "low_score")]
     ] * 2
-    assert sentence(done[1].events[0]) == "An image of person at gate was collected for labeling: low score."
+    assert sentence(processed[1].events[0]) == "An image of person at gate was collected for labeling: low score."
 
 
 def test_a_time_jump_back_ends_the_pause_after_a_hit():
@@ -216,7 +216,7 @@ def test_each_object_is_a_separate_image_with_its_objects():
             label=["person", "bag", "person", "car"],
         )
     }  # fmt: skip
-    done, counts, entries = collect([frame], low_score=(0.3, 0.5), capture="object", pad=0.0)
+    processed, counts, entries = collect([frame], low_score=(0.3, 0.5), capture="object", pad=0.0)
     assert counts == {"images collected: low_score": 2}
     assert [entry["part"] for entry in entries] == [[40, 40, 120, 160], [200, 60, 260, 120]]
     boxes = [
@@ -229,7 +229,7 @@ def test_each_object_is_a_separate_image_with_its_objects():
     ]
     image = cv2.imread(str(Path("collected", entries[0]["image"])))[..., ::-1].astype(float)
     assert np.abs(image - spots(0)[40:160, 40:120]).mean() < 4
-    assert len(done[0].events) == 2
+    assert len(processed[0].events) == 2
 
 
 def test_a_random_object_is_drawn_from_the_frame():

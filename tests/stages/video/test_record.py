@@ -20,8 +20,8 @@ from streamkit.stages.video.record import Record
 
 
 def test_a_clip_of_an_event(run, video, tmp_path):
-    done = run(video, [130])
-    (ticked,), (recorded,) = events(done, "ticked"), events(done, "recorded")
+    completed = run(video, [130])
+    (ticked,), (recorded,) = events(completed, "ticked"), events(completed, "recorded")
     assert [p.name for p in (tmp_path / "clips" / "gate").iterdir()] == ["000005.200s-ticked.mp4"]
     path = tmp_path / ticked["data"]["clip"]
     seen = shown(path)
@@ -36,9 +36,9 @@ def test_a_clip_of_an_event(run, video, tmp_path):
     assert data["clip"] == ticked["data"]["clip"]
     assert data["start_s"] == pytest.approx(3.0)
     assert data["duration_s"] == pytest.approx(len(seen) * 0.04, abs=0.05)
-    assert done.report["counts"] == {"clips recorded": 1}
-    assert done.code == 0
-    assert not any("clip" in e.get("data", {}) for e in events(done, "passed"))
+    assert completed.report["counts"] == {"clips recorded": 1}
+    assert completed.code == 0
+    assert not any("clip" in e.get("data", {}) for e in events(completed, "passed"))
 
 
 def test_packets_are_the_source_s_own(run, video, tmp_path):
@@ -51,8 +51,8 @@ def test_packets_are_the_source_s_own(run, video, tmp_path):
 
 
 def test_events_that_overlap_make_one_clip_longer(run, video, tmp_path):
-    done = run(video, [100, 110, 130, 240])
-    ticked = events(done, "ticked")
+    completed = run(video, [100, 110, 130, 240])
+    ticked = events(completed, "ticked")
     assert len({e["data"]["clip"] for e in ticked}) == 2
     first, second = sorted((tmp_path / "clips" / "gate").iterdir())
     assert shown(first)[0][1] == 50
@@ -60,11 +60,11 @@ def test_events_that_overlap_make_one_clip_longer(run, video, tmp_path):
     for event in ticked[:3]:
         assert dict(shown(first))[event["data"]["clip_s"]] == event["data"]["n"]
     assert shown(second)[-1][1] == 249, "an event near the end has the clip that there is"
-    assert done.report["counts"] == {"clips recorded": 2}
+    assert completed.report["counts"] == {"clips recorded": 2}
 
 
 def test_a_too_long_recording_continues_in_another_file(run, video, tmp_path):
-    done = run(video, range(20, 220, 5), max_length=3)
+    completed = run(video, range(20, 220, 5), max_length=3)
     files = sorted((tmp_path / "clips" / "gate").iterdir())
     numbers = [[n for _, n in shown(path)] for path in files]
     assert len(files) >= 3
@@ -72,7 +72,7 @@ def test_a_too_long_recording_continues_in_another_file(run, video, tmp_path):
         "no picture twice, none missing"
     )
     assert all(len(file_numbers) <= 101 for file_numbers in numbers), "3 s, and to the next keyframe"
-    for event in events(done, "ticked"):
+    for event in events(completed, "ticked"):
         assert dict(shown(tmp_path / event["data"]["clip"]))[event["data"]["clip_s"]] == event["data"]["n"]
 
 
@@ -84,12 +84,12 @@ def test_an_event_at_the_first_frame(run, video, tmp_path):
 
 @pytest.mark.parametrize("source", ["loop: 3, end: 2s", "loop: 3, start: 1s, end: 3s", "every: 3", "fps: 5"])
 def test_loops_and_thinned_sources(run, video, tmp_path, source):
-    done = run(video, range(0, 150, 10), source)
-    ticked = events(done, "ticked")
+    completed = run(video, range(0, 150, 10), source)
+    ticked = events(completed, "ticked")
     assert ticked
     for event in ticked:
         picture = next(
-            frame_record["frame"] for frame_record in done.records["gate"] if event in frame_record["events"]
+            frame_record["frame"] for frame_record in completed.records["gate"] if event in frame_record["events"]
         )
         number = picture if "loop" not in source else picture % 50 + (0 if "start" not in source else 25)
         if "start" in source:
@@ -98,17 +98,19 @@ def test_loops_and_thinned_sources(run, video, tmp_path, source):
 
 
 def test_many_decoders_of_one_file(run, video, tmp_path):
-    done = run(video, [130], "decoders: 2")
-    (event,) = events(done, "ticked")
+    completed = run(video, [130], "decoders: 2")
+    (event,) = events(completed, "ticked")
     assert dict(shown(tmp_path / event["data"]["clip"]))[event["data"]["clip_s"]] == 130
 
 
 def test_a_paced_file(run, video, tmp_path):
-    done = run(video, range(10, 150, 5), "pace: 100")
-    ticked = events(done, "ticked")
+    completed = run(video, range(10, 150, 5), "pace: 100")
+    ticked = events(completed, "ticked")
     assert ticked  # not all of them: a machine that is busy falls behind the pace, and drops frames
     for event in ticked:
-        number = next(frame_record["frame"] for frame_record in done.records["gate"] if event in frame_record["events"])
+        number = next(
+            frame_record["frame"] for frame_record in completed.records["gate"] if event in frame_record["events"]
+        )
         assert dict(shown(tmp_path / event["data"]["clip"]))[event["data"]["clip_s"]] == number
 
 
@@ -126,8 +128,8 @@ stages:
   ticker: {{at: [100]}}
   record: {{when: [ticker], before: 1s, after: 0s, path: "all/{{stage}}-{{kind}}.mp4"}}
 """
-    done = run_pipeline(text, extra=[ticker()])
-    assert done.code == 0
+    processed = run_pipeline(text, extra=[ticker()])
+    assert processed.code == 0
     assert sorted(p.name for p in (tmp_path / "all").iterdir()) == ["ticker-passed-2.mp4", "ticker-passed.mp4"]
     for path in (tmp_path / "all").iterdir():
         assert [n for _, n in shown(path)] == list(range(250))
@@ -141,8 +143,8 @@ stages:
   ticker: {{at: [10]}}
   record: {{when: ticker.ticked}}
 """
-    done = run_pipeline(text, extra=[ticker()])
-    assert done.report["counts"] == {"clips recorded": 1, "events without a clip: no packets": 1}
+    processed = run_pipeline(text, extra=[ticker()])
+    assert processed.report["counts"] == {"clips recorded": 1, "events without a clip: no packets": 1}
 
 
 def test_two_recorders_of_one_source(run_pipeline, video, tmp_path, monkeypatch):
@@ -200,9 +202,9 @@ def test_only_sources_without_packets_are_refused():
 
 
 def test_record_passes_its_input_unchanged(run, video):
-    done = run(video, [130])
-    assert [frame_record["frame"] for frame_record in done.records["gate"]] == list(range(250))
-    assert len(events(done, "passed")) == 249
+    completed = run(video, [130])
+    assert [frame_record["frame"] for frame_record in completed.records["gate"]] == list(range(250))
+    assert len(events(completed, "passed")) == 249
 
 
 @pytest.mark.gpu
@@ -216,8 +218,8 @@ stages:
   record: {{when: ticker.ticked, before: 1s, after: 1s}}
   collect: {{}}
 """
-    done = run_pipeline(text, device="cuda", extra=[ticker()])
-    (event,) = events(done, "ticked")
+    processed = run_pipeline(text, device="cuda", extra=[ticker()])
+    (event,) = events(processed, "ticked")
     assert dict(shown(tmp_path / event["data"]["clip"]))[event["data"]["clip_s"]] == 90
 
 

@@ -130,8 +130,8 @@ stages:
 
 
 def test_packets_lost_by_too_little_memory_are_counted(run, video, tmp_path):
-    done = run(video, [130], buffer=3000)
-    counts = done.report["counts"]
+    completed = run(video, [130], buffer=3000)
+    counts = completed.report["counts"]
     assert set(counts) <= {
         "clips recorded",
         "events without a clip: packets evicted",
@@ -184,9 +184,9 @@ def test_a_full_disk_pauses_recording_until_there_is_space(run, video, tmp_path,
     usage = shutil.disk_usage(tmp_path)
     free = [0]
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=free[0]))
-    done = run(video, [60])
-    assert done.report["counts"] == {"events without a clip: clip not started": 1}
-    assert any("recording stops: less than 100 MB are free" in text for text in done.logged)
+    completed = run(video, [60])
+    assert completed.report["counts"] == {"events without a clip: clip not started": 1}
+    assert any("recording stops: less than 100 MB are free" in text for text in completed.logged)
     free[0] = 10**9
     assert run(video, [60]).report["counts"] == {"clips recorded": 1}
 

@@ -29,12 +29,12 @@ def here(tmp_path, monkeypatch):
 def test_the_frame_of_the_event_is_written():
     footage = scene([(SMALL, RED, True), ((80, 60, 240, 180), GREEN, True), (SMALL, RED, True)])
     happen(footage[1], track=None)
-    done, _ = snap(footage, capture="frame", max_size=160)
+    processed, _ = snap(footage, capture="frame", max_size=160)
     assert files() == ["snaps/gate/video/000001.000s_frame_none.jpg"]
     color, size = looks(*files())
     assert near(color, GREEN)
     assert size == (120, 160)
-    assert [at for at, _ in saved(done)] == [1]
+    assert [at for at, _ in saved(processed)] == [1]
 
 
 def test_images_above_max_size_are_scaled_down():
@@ -59,9 +59,9 @@ def test_waiting_snapshots_are_written_at_the_end_of_a_source():
     footage = [*scene([(LARGE, GREEN, True)] * 2), *scene([(SMALL, BLUE, True)] * 2, "yard")]
     happen(footage[1])
     happen(footage[3])
-    done, counts = snap(footage)
+    processed, counts = snap(footage)
     assert len(files()) == 2
-    assert saved(done) == []
+    assert saved(processed) == []
     assert counts == {"snapshots written": 2, "snapshots without an event: their source ended": 2}
 
 
@@ -80,8 +80,8 @@ def test_events_without_an_image_are_dropped_and_counted():
     happen(footage[1], track=8)
     happen(footage[1], track=None)
     happen(footage[2], kind="other")
-    done, counts = snap(footage)
-    assert saved(done) == []
+    processed, counts = snap(footage)
+    assert saved(processed) == []
     assert counts == {
         "snapshots given up: the object was not seen": 1,
         "snapshots given up: the event has no object; capture: frame saves the frame": 1,
@@ -329,11 +329,11 @@ def test_only_equal_snapshots_leave_the_device():
     for frame in footage:
         frame.surface = Surface(cupy.asarray(frame.surface.data), frame.surface.color)
     before = traffic.so_far().to_host
-    done, counts = snap(footage, path="snaps/{source}/device/{time}.jpg")
+    processed, counts = snap(footage, path="snaps/{source}/device/{time}.jpg")
     assert counts == {"snapshots written": 1, "snapshots to host": 1}
     host, device = (Path(f"snaps/gate/{where}/000002.000s.jpg").read_bytes() for where in ("host", "device"))
     assert host == device
-    assert len(saved(done)) == 1
+    assert len(saved(processed)) == 1
     crop = 96 * 168 * 3 // 2
     assert traffic.so_far().to_host - before == crop + 16 * len(views), "the sums of each view, and one crop"
 

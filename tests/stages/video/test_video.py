@@ -335,8 +335,8 @@ def test_parts_that_a_killed_run_left_are_removed_at_the_next_start(tmp_path):
 def test_a_crash_leaves_no_file_of_the_final_name(tmp_path):
     path = tmp_path / "a.mp4"
     script = SCRIPT.format(tests=str(Path(__file__).parents[2]), path=str(path))
-    done = subprocess.run([sys.executable, "-c", script], timeout=60, check=False)
-    assert done.returncode == -signal.SIGKILL
+    completed = subprocess.run([sys.executable, "-c", script], timeout=60, check=False)
+    assert completed.returncode == -signal.SIGKILL
     assert names(tmp_path) == [".a.mp4.part"]
     out = sink(path)
     out.write(frame(0))

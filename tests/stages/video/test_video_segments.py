@@ -65,10 +65,10 @@ def test_no_frame_is_lost_between_the_segments_of_a_camera(tmp_path):
     times_s = []
     starts_s = []
     for name in names(tmp_path):
-        got = [float(offset_s) for offset_s in times(tmp_path / name)]
-        assert got[0] == 0, "time begins at 0 in each file"
+        offsets_s = [float(offset_s) for offset_s in times(tmp_path / name)]
+        assert offsets_s[0] == 0, "time begins at 0 in each file"
         starts_s.append(at_s[len(times_s)])
-        times_s += [starts_s[-1] + offset_s for offset_s in got]
+        times_s += [starts_s[-1] + offset_s for offset_s in offsets_s]
     assert times_s == pytest.approx(at_s, abs=1e-6)
     assert [b - a for a, b in pairwise(starts_s)] == pytest.approx([1.0] * 5, abs=0.05)
 

@@ -131,7 +131,7 @@ class AmqpPlace(Place):
         """A channel to the broker itself, as a context; the connection closes with it."""
         return Channel(self.broker)
 
-    def got(self) -> list[dict[str, Any]]:
+    def received(self) -> list[dict[str, Any]]:
         records = []
         with self.channel() as channel:
             count = channel.queue_declare(self.queue, passive=True).method.message_count

@@ -105,7 +105,7 @@ class KafkaPlace(Place):
                     self._quiet_s = time.monotonic()
         consumer.close()
 
-    def got(self) -> list[dict[str, Any]]:
+    def received(self) -> list[dict[str, Any]]:
         self._quiet_s = time.monotonic()
         while time.monotonic() - self._quiet_s < 2:
             time.sleep(0.1)

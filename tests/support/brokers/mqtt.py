@@ -112,7 +112,7 @@ class MqttPlace(Place):
         if (socket := self._client.socket()) is not None:
             socket.close()
 
-    def got(self) -> list[dict[str, Any]]:
+    def received(self) -> list[dict[str, Any]]:
         """What has come before a mark that is sent now: a broker passes on in the order in which it takes."""
         self._marked.clear()
         self._client.publish("mark", b"", qos=1)

@@ -61,7 +61,7 @@ class NatsPlace(Place):
         super().__init__(folder)
         self.broker.add_stream()
 
-    def got(self) -> list[dict[str, Any]]:
+    def received(self) -> list[dict[str, Any]]:
         return asyncio.run(self._got())
 
     async def _got(self) -> list[dict[str, Any]]:

@@ -96,7 +96,7 @@ class PostgresPlace(Place):
     freezes = False  # the process of a connection has a process group of its own
     server = PostgresServer
 
-    def got(self) -> list[dict[str, Any]]:
+    def received(self) -> list[dict[str, Any]]:
         import psycopg
 
         assert self.broker is not None

@@ -39,7 +39,7 @@ class RedisPlace(Place):
     user = ""
     server = RedisServer
 
-    def got(self) -> list[dict[str, Any]]:
+    def received(self) -> list[dict[str, Any]]:
         import redis
 
         assert self.broker is not None

@@ -40,7 +40,7 @@ class SqlitePlace(Place):
         connection.execute("ROLLBACK")
         connection.close()
 
-    def got(self) -> list[dict[str, Any]]:
+    def received(self) -> list[dict[str, Any]]:
         with sqlite3.connect(self.folder / "out.db") as connection:
             records = [json.loads(row[0]) for row in connection.execute("SELECT record FROM frames ORDER BY rowid")]
         connection.close()

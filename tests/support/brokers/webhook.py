@@ -51,6 +51,6 @@ class WebhookPlace(Place):
     def options_at(cls, folder: Path, port: int, password: str) -> dict[str, Any]:
         return {"url": f"http://127.0.0.1:{port}/hook", "secret": "whsec_c2VjcmV0"}
 
-    def got(self) -> list[dict[str, Any]]:
+    def received(self) -> list[dict[str, Any]]:
         text = (self.folder / "broker" / "got").read_text()
         return [record for line in text.splitlines() if line.endswith("]") for record in json.loads(line)]

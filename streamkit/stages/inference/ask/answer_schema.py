@@ -109,10 +109,9 @@ def _check(name: str, kind: Any) -> None:
         raise ValueError(f"answer: a name must consist of letters, digits and _, got {name!r}")
     if isinstance(kind, str):
         if kind not in _TYPES:
-            way = did_you_mean(kind, _TYPES)
-            raise ValueError(
-                f"answer.{name} must be {', '.join(_TYPES)}, or a list of words such as [red, green], got {kind!r}{way}"
-            )
+            hint = did_you_mean(kind, _TYPES)
+            kinds = f"{', '.join(_TYPES)}, or a list of words such as [red, green]"
+            raise ValueError(f"answer.{name} must be {kinds}, got {kind!r}{hint}")
     elif len(set(kind)) < max(2, len(kind)) or not all(word.strip() and len(word) <= MAX_CHARS for word in kind):
         raise ValueError(f"answer.{name} must list at least two different words, got {list(kind)!r}")
 

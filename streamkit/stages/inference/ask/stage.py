@@ -266,14 +266,14 @@ class Ask(StreamStage):
         table = tables.get(self.of.stage)
         if table is None or table.track_id is None or not len(table):
             return
-        is_asked = np.array(
+        has_question = np.array(
             [state.tracks.get(track, frame.pts_s, self.track_ttl) is not None for track in table.track_id]
         )
         edges = np.array([frame.width, frame.height, frame.width, frame.height], np.float32)
         boxes = np.clip(table.xyxy, 0, edges)
         large = (boxes[:, 2:] - boxes[:, :2]).min(axis=1) >= self.min_size
         seen = ~np.asarray(table.extra["predicted"], bool) if "predicted" in table.extra else True
-        new = table[members(table, self.of) & (table.track_id >= 0) & ~is_asked & large & seen]
+        new = table[members(table, self.of) & (table.track_id >= 0) & ~has_question & large & seen]
         yield from zip(new.track_id.tolist(), new.label, strict=True)  # type: ignore[union-attr]
 
     def _begin(

@@ -45,7 +45,7 @@ class AmqpClient(ServerClient):
     pika resolves host names on a short-lived thread; everything else runs on the sender's thread.
 
     Args:
-        at: the broker; the path is the virtual host, `/` if there is none.
+        server: the broker; the path is the virtual host, `/` if there is none.
         tls: files for `amqps`.
         mandatory: whether a record for which the exchange has no queue is rejected; otherwise the broker drops it.
 
@@ -53,11 +53,11 @@ class AmqpClient(ServerClient):
         MissingPackage: pika is not installed.
     """
 
-    def __init__(self, at: Address, tls: Tls | None = None, mandatory: bool = True) -> None:
+    def __init__(self, server: Address, tls: Tls | None = None, mandatory: bool = True) -> None:
         with needs("pika", "amqp"):
             import pika  # type: ignore[import-untyped,import-not-found]
             import pika.exceptions  # type: ignore[import-untyped,import-not-found]
-        super().__init__(at, tls)
+        super().__init__(server, tls)
         self._pika = pika
         self._mandatory = mandatory
         self._max_message_bytes: int | None = None  # maximum bytes of a message, once the broker has reported it
@@ -79,15 +79,16 @@ class AmqpClient(ServerClient):
         """See `Client.connect`."""
         from pika.adapters.select_connection import IOLoop  # type: ignore[import-untyped,import-not-found]
 
-        pika, at = self._pika, self._at
+        pika = self._pika
+        server = self._server
         quiet_logger("pika")
         options: dict[str, Any] = {}
-        if at.tls:
-            options["ssl_options"] = pika.SSLOptions(tls_context(self._tls), at.host)
-        if at.user is not None:
-            options["credentials"] = pika.PlainCredentials(at.user, at.password or "", erase_on_connect=False)
+        if server.tls:
+            options["ssl_options"] = pika.SSLOptions(tls_context(self._tls), server.host)
+        if server.user is not None:
+            options["credentials"] = pika.PlainCredentials(server.user, server.password or "", erase_on_connect=False)
         parameters = pika.ConnectionParameters(
-            at.host, at.port, unquote(at.path[1:]) or "/", heartbeat=_HEARTBEAT_S, connection_attempts=1,
+            server.host, server.port, unquote(server.path[1:]) or "/", heartbeat=_HEARTBEAT_S, connection_attempts=1,
             socket_timeout=self.timeout_s, stack_timeout=self.timeout_s + _CLOSE_S,
             client_properties={"connection_name": "streamkit"}, **options,
         )  # fmt: skip
@@ -137,8 +138,8 @@ class AmqpClient(ServerClient):
                 refused[index] = "names of exchanges and routing keys have at most 255 bytes"
                 continue
             except self._pika.exceptions.AMQPError as error:
-                why = self._lost_why or f"the connection is lost: {_why(error)}"
-                raise SendError(why, disconnected=self._disconnected) from error
+                reason = self._lost_why or f"the connection is lost: {_why(error)}"
+                raise SendError(reason, disconnected=self._disconnected) from error
             self._tag += 1
             self._open[self._tag] = index
         try:
@@ -180,8 +181,8 @@ class AmqpClient(ServerClient):
                 deadline.restart()
             self._check(deadline)
         if self._nacked:
-            why = "a queue may be full with overflow: reject-publish"
-            raise SendError(f"the broker does not accept a record now: {why}")
+            reason = "a queue may be full with overflow: reject-publish"
+            raise SendError(f"the broker does not accept a record now: {reason}")
 
     def _run_loop(self, wait_s: float) -> None:
         """Let pika send and receive, until something is settled or the time is over."""
@@ -300,8 +301,8 @@ class AmqpSink(Emitter):
 
     def check(self) -> None:
         """See `Emitter.check`."""
-        self._at = address(self.url, SCHEMES, self.tls)
-        if "/" in self._at.path[1:]:
+        self._server = address(self.url, SCHEMES, self.tls)
+        if "/" in self._server.path[1:]:
             raise ValueError("url must end with one virtual host, as in amqp://host/vhost; write %2F for / in its name")
 
     def templates(self) -> dict[str, str]:
@@ -310,4 +311,4 @@ class AmqpSink(Emitter):
 
     def client(self) -> Client:
         """See `Emitter.client`."""
-        return AmqpClient(self._at, self.tls, self.mandatory)
+        return AmqpClient(self._server, self.tls, self.mandatory)

@@ -40,7 +40,7 @@ class KafkaClient(ServerClient):
     itself never reorders or drops one.
 
     Args:
-        at: a bootstrap broker.
+        server: a bootstrap broker.
         others: further bootstrap brokers, as host:port.
         tls: files for `kafkas`.
         sasl: the mechanism if the address has a user.
@@ -51,18 +51,18 @@ class KafkaClient(ServerClient):
     """
 
     def __init__(
-        self, at: Address, others: Sequence[str] = (), tls: Tls | None = None, sasl: str = "PLAIN",
+        self, server: Address, others: Sequence[str] = (), tls: Tls | None = None, sasl: str = "PLAIN",
         more: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         with needs("confluent-kafka", "kafka"):
             import confluent_kafka
-        super().__init__(at, tls)
+        super().__init__(server, tls)
         self._kafka = confluent_kafka
         self._producer: Any = None
         self._why = ""
         self._settings: dict[str, Any] = {
-            "bootstrap.servers": ",".join([f"{at.host}:{at.port}", *others]),
-            "security.protocol": ("SASL_" if at.user else "") + ("SSL" if at.tls else "PLAINTEXT"),
+            "bootstrap.servers": ",".join([f"{server.host}:{server.port}", *others]),
+            "security.protocol": ("SASL_" if server.user else "") + ("SSL" if server.tls else "PLAINTEXT"),
             "enable.idempotence": True,
             "message.timeout.ms": 0,  # no timeout: the sender decides, so that no record is skipped
             "linger.ms": 5,
@@ -70,8 +70,9 @@ class KafkaClient(ServerClient):
             "logger": None,
             "error_cb": self._failed,
         }
-        if at.user:
-            self._settings |= {"sasl.mechanism": sasl, "sasl.username": at.user, "sasl.password": at.password or ""}
+        if server.user:
+            password = server.password or ""
+            self._settings |= {"sasl.mechanism": sasl, "sasl.username": server.user, "sasl.password": password}
         for key, name in (("ca", "ssl.ca.location"), ("cert", "ssl.certificate.location"), ("key", "ssl.key.location")):
             if tls and key in tls:
                 self._settings[name] = tls[key]  # type: ignore[literal-required]
@@ -146,7 +147,8 @@ class KafkaClient(ServerClient):
 
     def close(self) -> None:
         """See `Client.close`."""
-        producer, self._producer = self._producer, None
+        producer = self._producer
+        self._producer = None
         if producer is not None:
             producer.purge()
             producer.flush(1.0)
@@ -193,15 +195,17 @@ class KafkaSink(Emitter):
 
     def check(self) -> None:
         """See `Emitter.check`."""
-        self._at = address(self.url, SCHEMES, self.tls)
+        self._server = address(self.url, SCHEMES, self.tls)
         literal = re.sub(r"\{[^{}]*\}", "", self.topic)
         if self.clean(literal) != literal or self.topic in (".", "..") or len(literal) > _LONGEST:
             what = f"letters from a to z, digits, dots, _ and -, at most {_LONGEST}, as in cameras.{{source}}"
             raise ValueError(f"topic must be of {what}, got {self.topic!r}")
         if self.settings:
             with contextlib.suppress(MissingPackage):
-                if (why := self._producer().unusable()) is not None:
-                    raise ValueError(f"settings must be librdkafka settings, as its CONFIGURATION.md lists them: {why}")
+                if (reason := self._producer().unusable()) is not None:
+                    raise ValueError(
+                        f"settings must be librdkafka settings, as its CONFIGURATION.md lists them: {reason}"
+                    )
         if self.schema_id is not None and not 0 <= self.schema_id < 1 << 31:
             raise ValueError(f"schema_id must be the schema's number in its registry, got {self.schema_id}")
 
@@ -212,4 +216,4 @@ class KafkaSink(Emitter):
         return client if encode is None else EncodingClient(client, encode)
 
     def _producer(self) -> KafkaClient:
-        return KafkaClient(self._at, self.brokers or (), self.tls, self.sasl, self.settings)
+        return KafkaClient(self._server, self.brokers or (), self.tls, self.sasl, self.settings)

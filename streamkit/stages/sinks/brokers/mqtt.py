@@ -48,7 +48,7 @@ class MqttClient(ServerClient):
     """Sends to an MQTT broker.
 
     Args:
-        at: the broker.
+        server: the broker.
         tls: files for `mqtts`.
         batch: maximum number of records of one topic in a message, as a JSON array; 1 sends each as its own object.
         retain: let the broker retain the last message of each topic for later subscribers.
@@ -62,12 +62,14 @@ class MqttClient(ServerClient):
     """
 
     def __init__(
-        self, at: Address, tls: Tls | None = None, batch: int = 1, retain: bool = False, status: str | None = None
+        self, server: Address, tls: Tls | None = None, batch: int = 1, retain: bool = False, status: str | None = None
     ) -> None:
         with needs("paho-mqtt", "mqtt"):
             import paho.mqtt.client as paho
-        super().__init__(at, tls)
-        self._paho, self._batch, self._retain = paho, batch, retain
+        super().__init__(server, tls)
+        self._paho = paho
+        self._batch = batch
+        self._retain = retain
         self.gather_s = _GATHER_S if batch > 1 else 0.0
         self._status = status
         self.retained: dict[str, bytes] = {}
@@ -85,9 +87,9 @@ class MqttClient(ServerClient):
         client = self._paho.Client(CallbackAPIVersion.VERSION2, protocol=self._paho.MQTTv5, reconnect_on_failure=False)
         client.connect_timeout = self.timeout_s
         client.max_inflight_messages = 65535
-        if self._at.user is not None:
-            client.username_pw_set(self._at.user, self._at.password)
-        if self._at.tls:
+        if self._server.user is not None:
+            client.username_pw_set(self._server.user, self._server.password)
+        if self._server.tls:
             client.tls_set_context(tls_context(self._tls))
         if self._status is not None:
             client.will_set(self._status, _OFFLINE, qos=1, retain=True)
@@ -101,7 +103,7 @@ class MqttClient(ServerClient):
         self._answers.clear()
         self._published = {}
         try:
-            client.connect(self._at.host, self._at.port, keepalive=_KEEPALIVE_S)
+            client.connect(self._server.host, self._server.port, keepalive=_KEEPALIVE_S)
         except (OSError, ValueError) as error:
             raise SendError(f"no connection: {error}") from error
         self._wait(lambda: bool(answer), "answer to CONNECT")
@@ -121,8 +123,8 @@ class MqttClient(ServerClient):
         sent: list[tuple[int, Sequence[int]]] = []  # message ids, and the indices of their records
         oversize: dict[int, str] = {}
         for topic, indices, payload in self._packets(messages):
-            if (why := self._too_large(topic, len(payload))) is not None:
-                oversize[indices[0]] = why  # it is alone in its packet
+            if (reason := self._too_large(topic, len(payload))) is not None:
+                oversize[indices[0]] = reason  # it is alone in its packet
                 continue
             try:
                 if self._in_flight and len(sent) >= self._in_flight:
@@ -148,7 +150,8 @@ class MqttClient(ServerClient):
         from paho.mqtt.packettypes import PacketTypes
         from paho.mqtt.reasoncodes import ReasonCode
 
-        client, self._client = self._client, None
+        client = self._client
+        self._client = None
         if client is not None:
             client.on_disconnect = None
             if self._down is None:
@@ -167,7 +170,7 @@ class MqttClient(ServerClient):
         for topic, payload in list(self.retained.items()):
             if self._published.get(topic) == payload or self._failures[topic] >= _TRIES:
                 continue
-            if (why := self._too_large(topic, len(payload))) is None:
+            if (reason := self._too_large(topic, len(payload))) is None:
                 try:
                     mid = self._client.publish(topic, payload, qos=1, retain=True).mid
                     self._wait(lambda mid=mid: mid in self._answers, "acknowledgement")  # type: ignore[misc]
@@ -177,9 +180,9 @@ class MqttClient(ServerClient):
                         self._not_accepted(topic, str(error))
                     raise
                 if (code := self._answers.pop(mid)) >= _FAILED:
-                    why = f"reason code 0x{code:02x}"
-            if why is not None:
-                self._not_accepted(topic, why)
+                    reason = f"reason code 0x{code:02x}"
+            if reason is not None:
+                self._not_accepted(topic, reason)
                 self._failures[topic] = _TRIES
             self._published[topic] = payload
 
@@ -321,7 +324,7 @@ class MqttSink(Emitter):
 
     def check(self) -> None:
         """See `Emitter.check`."""
-        self._at = address(self.url, SCHEMES, self.tls)
+        self._server = address(self.url, SCHEMES, self.tls)
         if "+" in self.topic or "#" in self.topic:
             raise ValueError(f"topic cannot contain the wildcards + and #, got {self.topic!r}")
         for option in ("topic", "status", "discovery"):
@@ -370,6 +373,6 @@ class MqttSink(Emitter):
 
     def client(self) -> Client:
         """See `Emitter.client`."""
-        self._client = MqttClient(self._at, self.tls, self.batch, self.retain, self._status() or None)
+        self._client = MqttClient(self._server, self.tls, self.batch, self.retain, self._status() or None)
         self._announced: set[str] = set()
         return self._client

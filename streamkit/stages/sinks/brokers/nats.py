@@ -49,7 +49,7 @@ class NatsClient(ServerClient):
     nats-py supports asyncio only: its loop runs while a method of this class runs, on the sender's thread.
 
     Args:
-        at: a server; a user without a password is a token.
+        server: a server; a user without a password is a token.
         others: further servers, as host:port.
         tls: files for `tls`.
         creds: a file with a user's JWT and key, as `nsc` writes it.
@@ -59,7 +59,7 @@ class NatsClient(ServerClient):
     """
 
     def __init__(
-        self, at: Address, others: Sequence[str] = (), tls: Tls | None = None, creds: str | None = None
+        self, server: Address, others: Sequence[str] = (), tls: Tls | None = None, creds: str | None = None
     ) -> None:
         import asyncio
 
@@ -76,7 +76,7 @@ class NatsClient(ServerClient):
             """Rejects unencrypted servers: nats-py encrypts only if the server asks, and would send a password."""
 
             def _connect_command(self) -> bytes:  # contains the credentials
-                if at.tls and not self._server_info.get("tls_required"):
+                if server.tls and not self._server_info.get("tls_required"):
                     raise errors.Error("the server does not encrypt; write nats:// in the url if that is intended")
                 owner._jetstream = bool(self._server_info.get("jetstream"))
                 return super()._connect_command()
@@ -84,10 +84,10 @@ class NatsClient(ServerClient):
         self._asyncio = asyncio
         self._errors = errors
         self._client_class = EncryptingNats
-        super().__init__(at, tls)
+        super().__init__(server, tls)
         self._creds = creds
-        self._servers = [f"{at.scheme}://{host}" for host in (str(at).split("/")[2], *others)]
-        self.secrets = [at.user or "" if at.password is None else at.password]
+        self._servers = [f"{server.scheme}://{host}" for host in (str(server).split("/")[2], *others)]
+        self.secrets = [server.user or "" if server.password is None else server.password]
         self._loop: Any = None
         self._client: Any = None
         self._changed = asyncio.Event()
@@ -105,13 +105,13 @@ class NatsClient(ServerClient):
         self._run(self._connect(), Deadline(self))
 
     async def _connect(self) -> None:
-        at = self._at
+        server = self._server
         options: dict[str, Any] = {"user_credentials": None if self._creds is None else Path(self._creds)}
-        if at.password is not None:
-            options |= {"user": at.user, "password": at.password}
-        elif at.user is not None:
-            options["token"] = at.user
-        if at.tls:
+        if server.password is not None:
+            options |= {"user": server.user, "password": server.password}
+        elif server.user is not None:
+            options["token"] = server.user
+        if server.tls:
             options["tls"] = tls_context(self._tls)
         self._changed = self._asyncio.Event()
         try:
@@ -127,8 +127,8 @@ class NatsClient(ServerClient):
         except (self._errors.Error, OSError, ValueError, TimeoutError) as error:
             raise SendError(f"no connection: {self._why(error)}") from error
         if self._reported:
-            way = "let this user subscribe to _INBOX.>"
-            raise SendError(f"the answers of streams cannot be received: {self._reported[-1]}; {way}")
+            hint = "let this user subscribe to _INBOX.>"
+            raise SendError(f"the answers of streams cannot be received: {self._reported[-1]}; {hint}")
 
     def deliver(self, messages: Sequence[Message]) -> Mapping[int, str]:
         """See `Client.deliver`."""
@@ -184,7 +184,8 @@ class NatsClient(ServerClient):
 
     def close(self) -> None:
         """See `Client.close`."""
-        loop, self._loop = self._loop, None
+        loop = self._loop
+        self._loop = None
         if loop is None:
             return
         try:
@@ -315,13 +316,13 @@ class NatsSink(Emitter):
 
     def check(self) -> None:
         """See `Emitter.check`."""
-        self._at = address(self.url, SCHEMES, self.tls)
+        self._server = address(self.url, SCHEMES, self.tls)
         for server in self.servers or ():
             if UNSAFE.search(server) or not re.fullmatch(r"[^\s/@]+:\d+", server):
                 raise ValueError("servers must be a list of host:port; credentials of all servers are in url")
         if re.search(r"[\s*>]|^\.|\.\.|\.$", self.subject):
             raise ValueError(f"subject must be words joined by dots, without spaces, * and >, got {self.subject!r}")
-        if self.creds is not None and self._at.user is not None:
+        if self.creds is not None and self._server.user is not None:
             raise ValueError("creds identifies the user; leave the user out of url")
 
     @classmethod
@@ -331,4 +332,4 @@ class NatsSink(Emitter):
 
     def client(self) -> Client:
         """See `Emitter.client`."""
-        return NatsClient(self._at, self.servers or (), self.tls, self.creds)
+        return NatsClient(self._server, self.servers or (), self.tls, self.creds)

@@ -25,7 +25,7 @@ class PostgresClient(TableClient):
     """See `TableClient`; all rows are inserted in one statement.
 
     Args:
-        at: the server; the path is the database.
+        server: the server; the path is the database.
         table: the table's name, optionally as `schema.table`.
         send: the kind of rows; see `COLUMNS`.
         tls: certificate files; with them, or with `verified`, the server's certificate and name are verified.
@@ -47,7 +47,7 @@ class PostgresClient(TableClient):
         "AS one (id, body)) SELECT id, {values}, record FROM given"
     )
 
-    def __init__(self, at: Address, table: str, send: str, tls: Tls | None = None, verified: bool = False) -> None:
+    def __init__(self, server: Address, table: str, send: str, tls: Tls | None = None, verified: bool = False) -> None:
         with needs("psycopg", "postgres"):
             import psycopg
         owner = self
@@ -58,29 +58,37 @@ class PostgresClient(TableClient):
             def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
                 return super().wait(owner._limited(gen), *args, **options)
 
-        super().__init__(str(at), table, send)
+        super().__init__(str(server), table, send)
         self._psycopg = psycopg
         self._connection_class = TimeoutConnection
-        self._at = at
-        self.secrets = [at.password or ""]
+        self._server = server
+        self.secrets = [server.password or ""]
         self.errors = (OSError, psycopg.Error)
         self._tls = tls or {}
         self._verified = verified or bool(tls)
 
     def open(self) -> Any:
         """See `TableClient.open`."""
-        at = self._at
-        options = dict[str, Any]()
+        server = self._server
+        tls_options = dict[str, Any]()
         if self._verified:
-            options = {"sslmode": "verify-full", "sslrootcert": self._tls.get("ca", "system")}
-            options |= {f"ssl{name}": self._tls[name] for name in ("cert", "key") if name in self._tls}  # type: ignore[literal-required]
-        milliseconds = max(1, round(self.timeout_s * 1000))  # 0 is without limit
+            tls_options = {"sslmode": "verify-full", "sslrootcert": self._tls.get("ca", "system")}
+            tls_options |= {f"ssl{name}": self._tls[name] for name in ("cert", "key") if name in self._tls}  # type: ignore[literal-required]
+        milliseconds = max(1, round(self.timeout_s * 1000))  # 0 means no limit
         return self._connection_class.connect(
-            host=at.host, port=at.port, dbname=at.path.strip("/") or at.user, user=at.user, password=at.password,
-            autocommit=True, options=f"-c statement_timeout={milliseconds}", keepalives_idle=10,
-            tcp_user_timeout=milliseconds, connect_timeout=max(2, round(self.timeout_s)),
-            application_name="streamkit", **options,
-        )  # fmt: skip
+            host=server.host,
+            port=server.port,
+            dbname=server.path.strip("/") or server.user,
+            user=server.user,
+            password=server.password,
+            autocommit=True,
+            options=f"-c statement_timeout={milliseconds}",
+            keepalives_idle=10,
+            tcp_user_timeout=milliseconds,
+            connect_timeout=max(2, round(self.timeout_s)),
+            application_name="streamkit",
+            **tls_options,
+        )
 
     def value_sql(self, column: RecordColumn) -> str:
         """See `TableClient.value_sql`."""
@@ -140,7 +148,7 @@ class PostgresSink(Emitter):
 
     def check(self) -> None:
         """See `Emitter.check`."""
-        self._at = address(self.url, SCHEMES)
+        self._server = address(self.url, SCHEMES)
         if self.tls is not None and self.encryption != "verify":
             raise ValueError("tls applies to verified connections only; add encryption: verify")
         if self.table is not None and not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)?", self.table, re.ASCII):
@@ -148,4 +156,4 @@ class PostgresSink(Emitter):
 
     def client(self) -> Client:
         """See `Emitter.client`."""
-        return PostgresClient(self._at, self.table or self.send, self.send, self.tls, self.encryption == "verify")
+        return PostgresClient(self._server, self.table or self.send, self.send, self.tls, self.encryption == "verify")

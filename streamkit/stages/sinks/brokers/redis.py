@@ -31,7 +31,7 @@ class RedisClient(ServerClient):
     """Adds to Redis streams; each entry has the fields `id` and `record`.
 
     Args:
-        at: the Redis server; the path is the database number.
+        server: the Redis server; the path is the database number.
         tls: files for `rediss`.
         max_length: approximate maximum number of entries in a stream; None for no limit.
 
@@ -39,10 +39,10 @@ class RedisClient(ServerClient):
         MissingPackage: redis is not installed.
     """
 
-    def __init__(self, at: Address, tls: Tls | None = None, max_length: int | None = None) -> None:
+    def __init__(self, server: Address, tls: Tls | None = None, max_length: int | None = None) -> None:
         with needs("redis", "redis"):
             import redis
-        super().__init__(at, tls)
+        super().__init__(server, tls)
         self._redis = redis
         self._trim: tuple[Any, ...] = () if max_length is None else ("MAXLEN", "~", max_length)
 
@@ -51,16 +51,26 @@ class RedisClient(ServerClient):
         from redis.backoff import NoBackoff
         from redis.retry import Retry
 
-        at, tls = self._at, self._tls or {}
-        if at.tls:
+        server = self._server
+        tls = self._tls or {}
+        if server.tls:
             tls_context(self._tls)  # checks the files
         try:
             self._connection = self._redis.Redis(
-                at.host, at.port, int(at.path.strip("/") or 0), username=at.user or None, password=at.password,
-                socket_timeout=self.timeout_s, socket_connect_timeout=self.timeout_s, single_connection_client=True,
-                retry=Retry(NoBackoff(), 0), ssl=at.tls, ssl_ca_certs=tls.get("ca"), ssl_certfile=tls.get("cert"),
+                server.host,
+                server.port,
+                int(server.path.strip("/") or 0),
+                username=server.user or None,
+                password=server.password,
+                socket_timeout=self.timeout_s,
+                socket_connect_timeout=self.timeout_s,
+                single_connection_client=True,
+                retry=Retry(NoBackoff(), 0),
+                ssl=server.tls,
+                ssl_ca_certs=tls.get("ca"),
+                ssl_certfile=tls.get("cert"),
                 ssl_keyfile=tls.get("key"),
-            )  # fmt: skip
+            )
             self._connection.ping()
         except (self._redis.RedisError, OSError) as error:
             raise SendError(f"no connection: {error}") from error
@@ -103,10 +113,10 @@ class RedisSink(Emitter):
 
     def check(self) -> None:
         """See `Emitter.check`."""
-        self._at = address(self.url, SCHEMES, self.tls)
-        if not (self._at.path.strip("/") or "0").isdigit():
+        self._server = address(self.url, SCHEMES, self.tls)
+        if not (self._server.path.strip("/") or "0").isdigit():
             raise ValueError("url must end with the number of a database, as in redis://host:6379/0")
 
     def client(self) -> Client:
         """See `Emitter.client`."""
-        return RedisClient(self._at, self.tls, self.max_length)
+        return RedisClient(self._server, self.tls, self.max_length)

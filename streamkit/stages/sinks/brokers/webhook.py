@@ -40,7 +40,7 @@ class WebhookClient(ServerClient):
     """Posts records as JSON arrays; the webhook id is that of the first record.
 
     Args:
-        at: the parsed address, with credentials for HTTP basic authentication if it has any.
+        server: the parsed address, with credentials for HTTP basic authentication if it has any.
         url: the address as text, to which records are posted.
         tls: files for `https`.
         secret: signs the body; `whsec_` followed by base64, or any text. None for no signature.
@@ -52,21 +52,24 @@ class WebhookClient(ServerClient):
     """
 
     def __init__(
-        self, at: Address, url: str, tls: Tls | None = None, secret: str | None = None, batch: int = 100,
+        self, server: Address, url: str, tls: Tls | None = None, secret: str | None = None, batch: int = 100,
         headers: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         with needs("httpx", "webhook"):
             import httpx
-        super().__init__(at, tls)
-        self._httpx, self._url, self._batch = httpx, url, batch
+        super().__init__(server, tls)
+        self._httpx = httpx
+        self._url = url
+        self._batch = batch
         self._secret = None if secret is None else secret_bytes(secret)
         self._headers = {"content-type": "application/json", "user-agent": "streamkit", **(headers or {})}
-        self.where = str(replace(at, path=""))  # the path of a hook may be a secret
-        self.secrets = [*self.secrets, secret or "", *(headers or {}).values(), at.path if len(at.path) > 1 else ""]
+        self.where = str(replace(server, path=""))  # the path of a hook may be a secret
+        secret_path = server.path if len(server.path) > 1 else ""
+        self.secrets = [*self.secrets, secret or "", *(headers or {}).values(), secret_path]
 
     def connect(self) -> None:
         """See `Client.connect`. HTTP keeps no connection to check: the first POST shows whether the server is there."""
-        verify: Any = tls_context(self._tls) if self._at.tls else False
+        verify: Any = tls_context(self._tls) if self._server.tls else False
         self._connection = self._httpx.Client(verify=verify, timeout=self.timeout_s, headers=self._headers)
 
     def deliver(self, messages: Sequence[Message]) -> None:
@@ -81,8 +84,8 @@ class WebhookClient(ServerClient):
             except (self._httpx.HTTPError, OSError) as error:
                 httpx = self._httpx
                 cut = isinstance(error, (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError))
-                why = f"no answer: {error or type(error).__name__}"
-                raise SendError(why, done, disconnected=cut and self._answers()) from error
+                reason = f"no answer: {error or type(error).__name__}"
+                raise SendError(reason, done, disconnected=cut and self._answers()) from error
             if answer.is_success:
                 continue
             text = f"HTTP {answer.status_code} {answer.reason_phrase}"
@@ -149,7 +152,7 @@ class WebhookSink(Emitter):
 
     def check(self) -> None:
         """See `Emitter.check`."""
-        self._at = address(self.url, SCHEMES, self.tls)
+        self._server = address(self.url, SCHEMES, self.tls)
         if self.secret is not None:
             secret_bytes(self.secret)
         for name, text in (self.headers or {}).items():
@@ -161,4 +164,4 @@ class WebhookSink(Emitter):
 
     def client(self) -> Client:
         """See `Emitter.client`."""
-        return WebhookClient(self._at, self.url, self.tls, self.secret, self.batch, self.headers)
+        return WebhookClient(self._server, self.url, self.tls, self.secret, self.batch, self.headers)

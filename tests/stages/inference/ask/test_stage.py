@@ -24,8 +24,8 @@ def ask(vlm, footage, batch=4, **options):
     common = {"url": vlm.url, "model": "eye-7b", "prompt": "Is this person injured?", "max_backoff": 0.01}
     form = {"injured": "bool", "why": "str"}
     stage = Ask(**{**common, "answer": form, "when": "door.crossed", "after": 0.0, **options})
-    done = run_stage(stage, footage, batch=batch)
-    return done, dict(stage.context.counters.values)
+    processed = run_stage(stage, footage, batch=batch)
+    return processed, dict(stage.context.counters.values)
 
 
 def answered(done):
@@ -48,13 +48,13 @@ def test_the_best_view_after_an_event_is_sent_once_and_the_answer_is_kept(vlm, b
         [(SMALL, RED, True), (SMALL, BLUE, True), (LARGE, GREEN, True), (SMALL, RED, True), (SMALL, RED, True)]
     )
     happen(footage[1])
-    done, counts = ask(vlm, footage, batch=batch, after=2.0, pad=0.0)
+    processed, counts = ask(vlm, footage, batch=batch, after=2.0, pad=0.0)
     (call,) = vlm.calls
     (image,) = call.images
     assert image.shape == (140, 80, 3)
     assert near(middle(image), GREEN)
     assert call.prompt.startswith("Is this person injured?\n\nAnswer with a JSON object")
-    ((index, track, data),) = answered(done)
+    ((index, track, data),) = answered(processed)
     assert (index, track) == (3, 7)
     assert data.pop("latency_s") >= 0
     assert data == {
@@ -63,7 +63,7 @@ def test_the_best_view_after_an_event_is_sent_once_and_the_answer_is_kept(vlm, b
         "label": "person",
         "of": {"stage": "door", "kind": "crossed", "frame": 1, "pts_s": 1.0},
     }
-    attributes = [list(frame.detections.extra.get("attributes", [None])) for frame in done]
+    attributes = [list(frame.detections.extra.get("attributes", [None])) for frame in processed]
     expected = {"injured": {"label": "yes", "score": None}, "why": {"label": "lies there", "score": None}}
     assert attributes == [[None]] * 3 + [[expected]] * 2
     assert {name: counts[name] for name in ("ask calls", "questions asked", "questions answered")} == dict.fromkeys(
@@ -88,13 +88,13 @@ def test_images_of_a_strip_are_spread_over_the_time_after_the_event(vlm):
 def test_without_when_each_large_track_is_sent_once(vlm):
     footage = scene([((0, 0, 20, 90), RED, True), (LARGE, GREEN, True), (LARGE, GREEN, True), (LARGE, GREEN, True)])
     footage += scene([(LARGE, BLUE, True)] * 2, "yard")
-    done, counts = ask(vlm, footage, when=None, of=Of("detect", ("person",)), batch=1)
-    assert sorted((frame.source, frame.index) for frame in done for event in frame.events) == [
+    processed, counts = ask(vlm, footage, when=None, of=Of("detect", ("person",)), batch=1)
+    assert sorted((frame.source, frame.index) for frame in processed for event in frame.events) == [
         ("gate", 1),
         ("yard", 0),
     ]
     assert counts["ask calls"] == 2
-    assert answered(done)[0][2]["of"] == {"frame": 1, "pts_s": 1.0}
+    assert answered(processed)[0][2]["of"] == {"frame": 1, "pts_s": 1.0}
 
 
 def test_other_classes_and_predicted_objects_are_not_sent(vlm):
@@ -103,10 +103,10 @@ def test_other_classes_and_predicted_objects_are_not_sent(vlm):
         frame.tables["detect"] = frame.tables["detect"].with_columns(predicted=np.array([frame.index < 2]))
         frame._state.stage = "door"
         frame.emit("crossed", 7, label="person")
-    done, counts = ask(vlm, footage, batch=1, of=Of("detect", ("car",)))
-    assert (answered(done), counts) == ([], {})
-    done, counts = ask(vlm, footage, batch=1, of=Of("detect", ("person",)))
-    assert [index for index, *_ in answered(done)] == [2]
+    processed, counts = ask(vlm, footage, batch=1, of=Of("detect", ("car",)))
+    assert (answered(processed), counts) == ([], {})
+    processed, counts = ask(vlm, footage, batch=1, of=Of("detect", ("person",)))
+    assert [index for index, *_ in answered(processed)] == [2]
     assert counts["questions given up: the object was not seen"] == 2
 
 
@@ -114,8 +114,8 @@ def test_open_or_answered_questions_are_not_repeated(vlm):
     footage = scene([(LARGE, GREEN, True)] * 8)
     for at in (0, 1, 4, 6):
         happen(footage[at])
-    done, counts = ask(vlm, footage, batch=1, after=2.0)
-    assert [(index, data.get("cached", False)) for index, _, data in answered(done)] == [
+    processed, counts = ask(vlm, footage, batch=1, after=2.0)
+    assert [(index, data.get("cached", False)) for index, _, data in answered(processed)] == [
         (2, False),
         (4, True),
         (6, True),
@@ -123,8 +123,8 @@ def test_open_or_answered_questions_are_not_repeated(vlm):
     assert (counts["questions merged: already open"], counts["questions answered from cache"]) == (1, 2)
     assert len(vlm.calls) == 1
     vlm.calls.clear()
-    done, _ = ask(vlm, footage, batch=1, ask_again=3.0)
-    assert [(index, data.get("cached", False)) for index, _, data in answered(done)] == [
+    processed, _ = ask(vlm, footage, batch=1, ask_again=3.0)
+    assert [(index, data.get("cached", False)) for index, _, data in answered(processed)] == [
         (0, False),
         (1, True),
         (4, False),
@@ -135,17 +135,17 @@ def test_open_or_answered_questions_are_not_repeated(vlm):
 
 def test_a_track_after_a_long_absence_counts_as_new(vlm):
     footage = [*scene([(LARGE, GREEN, True)]), *scene([None] * 5)[1:], *scene([(LARGE, GREEN, True)] * 6)[5:]]
-    done, _ = ask(vlm, footage, batch=2, when=None, of=Of("detect"), track_ttl=3.0)
-    assert [index for index, *_ in answered(done)] == [0, 5]
+    processed, _ = ask(vlm, footage, batch=2, when=None, of=Of("detect"), track_ttl=3.0)
+    assert [index for index, *_ in answered(processed)] == [0, 5]
 
 
 def test_whole_frames_are_sent_and_keep_the_answer(vlm):
     footage = scene([((80, 60, 240, 180), GREEN, True)] * 3)
     happen(footage[1], track=None)
-    done, _ = ask(vlm, footage, batch=1, capture="frame", max_size=160)
+    processed, _ = ask(vlm, footage, batch=1, capture="frame", max_size=160)
     assert vlm.calls[0].images[0].shape == (120, 160, 3)
-    assert [(index, track, "label" in data) for index, track, data in answered(done)] == [(1, None, False)]
-    injured = [frame.facts.get("attributes", {}).get("injured") for frame in done]
+    assert [(index, track, "label" in data) for index, track, data in answered(processed)] == [(1, None, False)]
+    injured = [frame.facts.get("attributes", {}).get("injured") for frame in processed]
     assert injured == [None, {"label": "yes", "score": None}, {"label": "yes", "score": None}]
 
 
@@ -155,8 +155,8 @@ def test_events_without_an_image_are_dropped_and_counted(vlm):
     happen(footage[1], track=None)
     happen(footage[2], kind="other")
     logged = collect()
-    done, counts = ask(vlm, footage)
-    assert (answered(done), vlm.calls) == ([], [])
+    processed, counts = ask(vlm, footage)
+    assert (answered(processed), vlm.calls) == ([], [])
     assert counts == {
         "questions given up: the object was not seen": 1,
         "questions given up: the event has no object": 1,
@@ -173,8 +173,8 @@ def test_a_cleared_rule_triggers_only_if_named(vlm):
         frame._state.stage = "rule"
         frame.emit(kind, 7, rule="fallen")
     for when, index in (("rule.fallen", 0), ("rule", 0), ("rule.fallen.cleared", 1), (["rule.cleared"], 1)):
-        done, _ = ask(vlm, footage, when=when, batch=1)
-        assert [at for at, *_ in answered(done)] == [index]
+        processed, _ = ask(vlm, footage, when=when, batch=1)
+        assert [at for at, *_ in answered(processed)] == [index]
     assert answered(ask(vlm, footage, when="rule.other")[0]) == []
 
 
@@ -183,8 +183,8 @@ def test_attributes_of_other_stages_are_kept(vlm):
     color = {"color": {"label": "green", "score": 0.9}}
     footage[0].tables["detect"] = footage[0].tables["detect"].with_columns(attributes=np.array([color], object))
     happen(footage[0])
-    done, _ = ask(vlm, footage)
-    assert set(done[0].detections.extra["attributes"][0]) == {"color", "injured", "why"}
+    processed, _ = ask(vlm, footage)
+    assert set(processed[0].detections.extra["attributes"][0]) == {"color", "injured", "why"}
 
 
 # -------------------------------------------------------------------------------------------------- calls and failures
@@ -201,15 +201,15 @@ def crowd(n):
 
 def test_retries_are_counted_and_use_the_budget(vlm):
     vlm.answers = lambda call, number: 503 if number % 4 == 1 else {"injured": False, "why": ""}
-    done, counts = ask(vlm, crowd(9))
-    assert len(answered(done)) == 9
+    processed, counts = ask(vlm, crowd(9))
+    assert len(answered(processed)) == 9
     assert len(vlm.calls) == counts["ask calls"] == 12
     assert counts["ask retries"] == counts["ask calls failed: HTTP 503"] == 3
     vlm.calls.clear()
     vlm.answers = lambda call, number: 503
     logged = collect()
-    done, counts = ask(vlm, crowd(4), at_most=Rate(8, "min"), attempts=3)
-    assert answered(done) == []
+    processed, counts = ask(vlm, crowd(4), at_most=Rate(8, "min"), attempts=3)
+    assert answered(processed) == []
     assert len(vlm.calls) == counts["ask calls"] == 8, "three attempts for two questions, and two for the third"
     assert (counts["ask retries"], counts["questions failed: HTTP 503"]) == (6, 2)
     assert counts["questions dropped: budget used up"] == 2
@@ -231,8 +231,8 @@ def test_permanent_failures_are_not_retried(vlm):
 def test_a_server_without_response_format_gets_calls_without_it(vlm):
     vlm.knows_response_format = False
     logged = collect()
-    done, counts = ask(vlm, crowd(60))
-    assert len(answered(done)) == 60
+    processed, counts = ask(vlm, crowd(60))
+    assert len(answered(processed)) == 60
     assert len(vlm.calls) == counts["ask calls"] == 61, "one more, once: 1.02 calls a question"
     assert ["response_format" in call.body for call in vlm.calls] == [True] + [False] * 60
     assert [text for text in logged if "response_format" in text] == [
@@ -242,8 +242,8 @@ def test_a_server_without_response_format_gets_calls_without_it(vlm):
 
 def test_a_call_refused_for_another_reason_keeps_response_format(vlm):
     vlm.answers = lambda call, number: 400 if number < 2 else {"injured": True, "why": ""}
-    done, counts = ask(vlm, crowd(3))
-    assert [index for index, *_ in answered(done)] == [1, 2]
+    processed, counts = ask(vlm, crowd(3))
+    assert [index for index, *_ in answered(processed)] == [1, 2]
     assert ["response_format" in call.body for call in vlm.calls] == [True, False, True, True]
     assert counts["questions failed: HTTP 400"] == 1
 
@@ -264,8 +264,8 @@ LIES = [
 
 def test_answers_that_violate_the_schema_reach_no_record(vlm):
     vlm.answers = lambda call, number: LIES[number] if not isinstance(LIES[number], list) else str(LIES[number])
-    done, counts = ask(vlm, crowd(len(LIES)))
-    assert all(frame.events[1:] == [] and "attributes" not in frame.detections.extra for frame in done)
+    processed, counts = ask(vlm, crowd(len(LIES)))
+    assert all(frame.events[1:] == [] and "attributes" not in frame.detections.extra for frame in processed)
     assert counts["ask calls"] == len(LIES), "a lie is not asked for again"
     refused = {name: n for name, n in counts.items() if name.startswith(("answers refused", "questions failed"))}
     assert refused == {
@@ -343,8 +343,8 @@ def test_a_device_sends_the_same_images_with_a_single_copy(vlm):
     ask(vlm, footage, after=2.0)
     for frame in footage:
         frame.surface = Surface(cupy.asarray(frame.surface.data), frame.surface.color)
-    done, counts = ask(vlm, footage, after=2.0)
+    processed, counts = ask(vlm, footage, after=2.0)
     host, device = (call.images[0] for call in vlm.calls)
     assert (host == device).all()
     assert counts["ask images to host"] == 1
-    assert len(answered(done)) == 1
+    assert len(answered(processed)) == 1
