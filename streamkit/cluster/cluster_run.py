@@ -40,7 +40,6 @@ from streamkit.runtime.multiprocess import messages
 from streamkit.runtime.multiprocess.placement_policy import RestartedSource
 from streamkit.runtime.multiprocess.process_count import source_loads
 from streamkit.runtime.multiprocess.source_scheduler import LOST, SourceScheduler
-from streamkit.runtime.observe.alarms import WHOLE
 from streamkit.runtime.observe.health import HealthSnapshot, merge_snapshots
 from streamkit.runtime.observe.report_merge import MergedCounts, WorkerReport, headline
 from streamkit.runtime.observe.run_counts import RunCounts
@@ -323,11 +322,9 @@ class ClusterRun(MergedCounts, Controls):
         names = ", ".join(source.id for source in restarted)
         lost = sum(source.frames_lost for source in restarted)
         logger.warning(f"{failure}: its sources restart on another node ({names}); {lost} frames are lost")
-        for id_, frames_lost, last in restarted:
-            number, pts_s = (0, 0.0) if last is None else last[:2]
-            data = {"cause": failure, "frames_lost": frames_lost}
-            if isinstance(owner := self.sources.owner(id_), NodeHandle):
-                owner.actor.publish.remote(Event("restarted", WHOLE, id_, number, pts_s, data=data))
+        for source in restarted:
+            if isinstance(owner := self.sources.owner(source.id), NodeHandle):
+                owner.actor.publish.remote(source.event(failure))
 
     def _measure(self) -> dict[NodeHandle, NodeLoad]:
         """The load of each node, from which the capacities follow."""

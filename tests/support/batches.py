@@ -67,7 +67,7 @@ class BatcherClock(FakeClock):
         waited_s: list[float] = []
 
         def wait(timeout: float | None = None) -> None:
-            assert timeout is not None, "it waits for ever"
+            assert timeout is not None, "it waits without a limit"
             assert len(waited_s) < 100
             waited_s.append(timeout)
             self.now_s += timeout

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from streamkit.config.plan import SourceConfig
+from streamkit.core.data import Event
 from streamkit.core.timeline import LastFrame
 from streamkit.runtime.multiprocess import messages
 from streamkit.runtime.multiprocess.process_count import SourceLoad
+from streamkit.runtime.observe.alarms import WHOLE
 
 UNKNOWN_LOAD = SourceLoad(30.0, 1e-3)
 
@@ -62,6 +64,12 @@ class RestartedSource(NamedTuple):
     id: str
     frames_lost: int
     last: LastFrame | None
+
+    def event(self, cause: str) -> Event:
+        """The event `restarted`, at the last frame that is known."""
+        number, pts_s = (0, 0.0) if self.last is None else self.last[:2]
+        data = {"cause": cause, "frames_lost": self.frames_lost}
+        return Event("restarted", WHOLE, self.id, number, pts_s, data=data)
 
 
 @dataclass(frozen=True, slots=True)

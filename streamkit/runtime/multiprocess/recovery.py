@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from streamkit.core.data import Event
 from streamkit.core.errors import StreamkitError
 from streamkit.runtime.multiprocess import messages
 from streamkit.runtime.multiprocess.frame_ipc import ParentStages
@@ -19,7 +18,7 @@ from streamkit.runtime.multiprocess.source_scheduler import SourceScheduler
 from streamkit.runtime.multiprocess.spare_workers import SpareWorkers
 from streamkit.runtime.multiprocess.worker_handle import WorkerHandle
 from streamkit.runtime.multiprocess.worker_processes import WorkerProcesses, not_started
-from streamkit.runtime.observe.alarms import WHOLE, Alarms
+from streamkit.runtime.observe.alarms import Alarms
 
 logger = logging.getLogger(__name__)
 
@@ -177,10 +176,8 @@ class Recovery:
         names = ", ".join(source.id for source in restarted)
         lost = sum(source.frames_lost for source in restarted)
         logger.warning(f"{failure}: its sources restart in another process ({names}); {lost} frames are lost")
-        for id_, frames_lost, last in restarted:
-            number, pts_s = (0, 0.0) if last is None else last[:2]
-            data = {"cause": failure, "frames_lost": frames_lost}
+        for source in restarted:
             try:
-                self._run.alarms.publish(Event("restarted", WHOLE, id_, number, pts_s, data=data))
+                self._run.alarms.publish(source.event(failure))
             except StreamkitError as error:  # a spool that is full, or cannot be written
                 self._run.fail(error)

@@ -61,7 +61,7 @@ def test_a_source_is_added_and_removed_while_others_run():
 
 
 def test_a_source_changes_place_under_its_id():
-    """The new one's frames come behind the old one's, and stages have started anew."""
+    """Frames of the new source follow those of the old one, and stages start again."""
     running, _ = pipeline("sources: {a: {stage: camera}}\nstages: {note: {}}")
     with going(running):
         for _ in range(5):

@@ -23,8 +23,8 @@ class EndLane:
 
 
 @pytest.fixture
-def counting_outputs(root):
-    """The outputs of `detect` with two sinks below it and one below `other`; a lane for each sink; what was counted."""
+def registry():
+    """The built-in stages, a detector `boxes` and a sink `note`."""
     registry = default_registry()
     with Collecting(registry):
 
@@ -36,6 +36,12 @@ def counting_outputs(root):
         class Note(Sink):
             """Takes records."""
 
+    return registry
+
+
+@pytest.fixture
+def counting_outputs(root, registry):
+    """The outputs of `detect` with two sinks below it and one below `other`; a lane for each sink; what was counted."""
     text = (
         "sources: {a: 'test://', b: 'test://'}\nstages: {detect: {stage: boxes}, one: {stage: note}, "
         "two: {stage: note, from: detect}, other: {stage: boxes, from: decode}, three: {stage: note, from: other}}"
@@ -128,18 +134,8 @@ TWO_SINKS = "stages: {detect: {stage: boxes}, one: {stage: note}, two: {stage: n
 
 
 @pytest.fixture
-def nodes_of(root):
+def nodes_of(root, registry):
     """Builds a graph; returns it and its nodes."""
-    registry = default_registry()
-    with Collecting(registry):
-
-        @stage("boxes", writes="detections")
-        class Boxes(BatchStage):
-            """Writes a table."""
-
-        @stage("note")
-        class Note(Sink):
-            """Takes records."""
 
     def graph_and_nodes(stages):
         graph = build(read_text(f"sources: {{a: 'test://', b: 'test://'}}\n{stages}", folder=root, registry=registry))
