@@ -203,7 +203,7 @@ class Outcome:
         rows = []
         for frame_record in self.records[source]:
             box_rows = [[*o["box"], o["score"], o["class_id"]] for o in frame_record["objects"]]
-            rows.append((record["frame"], np.array(box_rows, np.float64).reshape(-1, 6)))
+            rows.append((frame_record["frame"], np.array(box_rows, np.float64).reshape(-1, 6)))
         return rows
 
 

@@ -24,6 +24,7 @@ from streamkit.bench.table import Measurement
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read
 from streamkit.core.counters import Counters
+from streamkit.core.crops import dense
 from streamkit.core.data import Batch, Device, Frame
 from streamkit.core.errors import StreamkitError
 from streamkit.core.stage import Context
@@ -137,7 +138,7 @@ def stages_alone(graph: Any, clip: str, device: Device, batch: int, seconds: flo
             stage.open()
             opened.callback(stage.close)  # at the end: the next stage reads arrays of this stage's session
             yield Measurement(name, round(_rate(stage, inputs, lane, node.table, seconds), 1), batch=batch)
-            inputs = stage.process(_copy(inputs))
+            inputs = _processed(stage, inputs)
 
 
 def first_frames(clip: str, device: Device, count: int) -> list[Frame]:
@@ -158,7 +159,7 @@ def _rate(stage: Any, inputs: Batch, lane: Any, table: str, seconds: float) -> f
 
     def step() -> None:
         nonlocal before
-        batch = stage.process(_copy(inputs))
+        batch = _processed(stage, inputs)
         lane.release(batch)
         if before is not None and table in before.tables:
             before.table(table)
@@ -176,9 +177,15 @@ def _rate(stage: Any, inputs: Batch, lane: Any, table: str, seconds: float) -> f
     return batches * len(inputs) / (time.monotonic() - start_s)
 
 
-def _copy(batch: Batch) -> Batch:
-    """A copy of the previous stage's batch: stages remove what they have consumed."""
-    return Batch(batch.frames, batch.xp, batch.tensor, batch.geometry, dict(batch.outputs))
+def _processed(stage: Any, inputs: Batch) -> Batch:
+    """Run a stage on a copy of the previous one's batch, since stages remove what they have consumed.
+
+    A tensor that would be written when the network runs is created here: the parts are measured apart.
+    """
+    batch = Batch(inputs.frames, inputs.xp, inputs.tensor, inputs.geometry, dict(inputs.outputs))
+    processed: Batch = stage.process(batch)
+    processed.tensor = dense(processed.tensor)
+    return processed
 
 
 def measure(spec: LimitsSpec, device: Device) -> Iterator[Measurement]:

@@ -5,7 +5,8 @@ A composite with `of:` is a chain of parts, and the batch carries `Crops` from t
 
     select       host    selects objects and their rectangles: sets `batch.crops` and `batch.rows`
     preprocess   device  crops all of them in one launch: row i of the tensor is rectangle i; with more rectangles than
-                         the stage's `batch`, the tensor is `LazyRows`, and a run's crops are made when it begins
+                         the stage's `batch`, or on a GPU, the tensor is `LazyRows`, and a run's crops are made when
+                         it begins
     infer        device  runs the network in steps of that `batch`; with more rectangles, the outputs are `LazyOutputs`,
                          and a run is made when `postprocess` asks for it
     postprocess  device  starts the copy of the results to the host, and releases the outputs, run by run
@@ -93,18 +94,28 @@ def _joined(parts: list[np.ndarray | None]) -> np.ndarray | None:
 
 
 class LazyRows:
-    """A tensor whose rows are created on demand, so that any number of crops takes bounded memory.
+    """A tensor whose rows are created on demand.
+
+    So any number of crops takes bounded memory, and a network may have its images written where it reads them.
 
     Args:
         make: creates the tensor of these rows, (k,) indices.
         shape: shape of the whole tensor.
         dtype: dtype of the tensor.
+        write: writes these rows to memory that its second argument describes; None if they can only be created.
     """
 
-    __slots__ = ("_make", "dtype", "shape")
+    __slots__ = ("_make", "_write", "dtype", "shape")
 
-    def __init__(self, make: Callable[[np.ndarray], Any], shape: tuple[int, ...], dtype: np.dtype) -> None:
+    def __init__(
+        self,
+        make: Callable[[np.ndarray], Any],
+        shape: tuple[int, ...],
+        dtype: np.dtype,
+        write: Callable[[np.ndarray, Any], None] | None = None,
+    ) -> None:
         self._make = make
+        self._write = write
         self.shape = shape
         self.dtype = dtype
 
@@ -114,6 +125,39 @@ class LazyRows:
     def __getitem__(self, rows: Any) -> Any:
         """Create the tensor of these rows, a slice or indices; the caller owns it."""
         return self._make(np.arange(len(self))[rows])
+
+    def part(self, rows: Any) -> LazyRows:
+        """Return these rows, a slice or indices, without creating them."""
+        index = np.arange(len(self))[rows]
+        make = self._make
+        write = self._write
+        return LazyRows(
+            lambda picked: make(index[picked]),
+            (len(index), *self.shape[1:]),
+            self.dtype,
+            None if write is None else lambda picked, target: write(index[picked], target),
+        )
+
+    @property
+    def can_be_written(self) -> bool:
+        """Whether `write` can be called."""
+        return self._write is not None
+
+    def write(self, target: Any) -> None:
+        """Write all rows to the memory that `target` describes; see `ops.preprocess_cuda.PackedImages`."""
+        if self._write is None:
+            raise ValueError("these rows can only be created as an array")
+        self._write(np.arange(len(self)), target)
+
+
+def picked_rows(tensor: Any, rows: np.ndarray) -> Any:
+    """Return these rows of a tensor; those of `LazyRows` are not created."""
+    return tensor.part(rows) if isinstance(tensor, LazyRows) else tensor[rows]
+
+
+def dense(tensor: Any) -> Any:
+    """Return a tensor as an array: the rows of `LazyRows` are created."""
+    return tensor[:] if isinstance(tensor, LazyRows) else tensor
 
 
 class LazyOutputs(dict[str, Any]):

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from streamkit.core.counters import Counters
-from streamkit.core.crops import Crops, LazyOutputs
+from streamkit.core.crops import Crops, LazyOutputs, picked_rows
 from streamkit.core.delegation import functions
 from streamkit.core.detections import (
     Array,
@@ -343,7 +343,8 @@ class Batch:
         frames: the frames without an error, in order of arrival; row i of arrays and tables is `frames[i]`.
         xp: `numpy`, or `cupy` on a GPU.
         tensor: (B, 3, H, W) or (B, H, W, 3), between preprocess and infer; B may be larger than `frames` (padding).
-            With more crops than fit in one run, it is a `crops.LazyRows`, which creates rows on demand.
+            With more crops than fit in one run, and on a GPU, `infer` gets a `crops.LazyRows`, which creates rows on
+            demand; other stages get an array.
         geometry: (n, 4) float32 on the host, each frame's scale_x, scale_y, offset_x, offset_y:
             network pixel = source pixel x scale + offset.
         outputs: the network's outputs by name, between infer and postprocess, on the batch's device. With more crops
@@ -412,7 +413,7 @@ class Batch:
         return Batch(
             [self.frames[row] for row in rows],
             self.xp,
-            None if self.tensor is None else self.tensor[tensor_rows],
+            None if self.tensor is None else picked_rows(self.tensor, tensor_rows),
             None if self.geometry is None else self.geometry[tensor_rows],
             self.outputs.take(tensor_rows)
             if isinstance(self.outputs, LazyOutputs)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from streamkit.core.crops import LazyRows, dense
 from streamkit.engine import convolutions
 from streamkit.engine.convolutions import BIAS, OPERAND, SOURCE, TARGET, WEIGHT, Signature
 from streamkit.engine.graph import OnnxGraph
@@ -30,6 +31,7 @@ from streamkit.engine.program import (
     Step,
     View,
 )
+from streamkit.ops.preprocess_cuda import PackedImages
 
 logger = logging.getLogger(__name__)
 
@@ -151,6 +153,7 @@ class DeviceProgram:
             for step in program.steps
             if isinstance(step, Attend)
         }
+        self._packed = {step.name for step in program.steps if isinstance(step, Import) and takes_packed(step, program)}
         self._parts: list[_Launches | Import | Export | Attend | Delegate] = []
         for step in program.steps:
             if isinstance(step, Import | Export | Attend | Delegate):
@@ -166,10 +169,11 @@ class DeviceProgram:
         """Queue a run; return the network's outputs, complete once the stream reaches this point.
 
         Args:
-            inputs: dense CuPy arrays, by name.
+            inputs: dense CuPy arrays, by name; or `LazyRows`, written to the buffers if only convolutions read them.
             delegated: runs the parts that the engine does not, on the same stream.
         """
-        tensors = dict(inputs)
+        packed = self._packed
+        tensors = {name: tensor if name in packed else dense(tensor) for name, tensor in inputs.items()}
         for part in self._parts:
             if isinstance(part, _Launches):
                 part.run(self._plans.stream)
@@ -231,13 +235,21 @@ class DeviceProgram:
         if isinstance(step, Delegate):
             tensors.update(delegated(step, tensors))
         elif isinstance(step, Import):
-            self._launcher.import_(step, tensors[step.name])(stream)
+            tensor = tensors[step.name]
+            if isinstance(tensor, LazyRows) and tensor.can_be_written:
+                tensor.write(self._packed_images(step))
+            else:
+                self._launcher.import_(step, dense(tensor))(stream)
         elif isinstance(step, Export):
             tensors[step.name] = cupy.empty(self._graph.shapes[step.name], self._graph.dtypes[step.name])
             self._launcher.export(step, tensors[step.name])(stream)
         else:
             tensors[step.output] = cupy.empty(self._graph.shapes[step.output], np.float32)
             self._attention[step.output](tensors, tensors[step.output], stream)
+
+    def _packed_images(self, step: Import) -> PackedImages:
+        view = step.target
+        return PackedImages(self._memory.address(view), view.shape[0], step.block, view.strides[2])
 
     def _launches(self, step: Step) -> Iterator[Launch]:
         if not isinstance(step, Convolve):
@@ -257,6 +269,22 @@ class DeviceProgram:
         yield _Convolution(self._plans, about, addresses)
         if fused != step.then:
             yield self._launcher.functions(step.target, step.then[len(fused) :])
+
+
+def takes_packed(step: Import, program: Program) -> bool:
+    """Whether images may be written to the buffer in place of a tensor: nothing else reads it, and they are dense."""
+    _, rows, columns, channels = step.target.shape
+    pitch = step.target.strides[2]
+    dense_strides = (rows * columns * pitch, columns * pitch, pitch)
+    others = [other for other in program.steps if other is not step and step.name in outside_reads(other)]
+    return channels == 3 * step.block**2 and step.target.strides == dense_strides and not others
+
+
+def outside_reads(step: Step) -> tuple[str, ...]:
+    """Return the names of the tensors outside of the buffers that a step reads."""
+    if isinstance(step, Import):
+        return (step.name,)
+    return step.inputs if isinstance(step, Attend | Delegate) else ()
 
 
 class _Convolution:

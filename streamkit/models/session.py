@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from streamkit.core.crops import dense
 from streamkit.core.data import Array, Device, array_module
 from streamkit.engine.device import EngineError
 from streamkit.models.arithmetic import F32, Arithmetic
@@ -118,7 +119,8 @@ class Session:
 
         Args:
             feeds: every input by name, C-contiguous and of the file's dtype; names that the network lacks are ignored.
-                On a GPU the images must be on the device; a small extra input may be on the host and is copied.
+                On a GPU the images must be on the device, or `LazyRows` that are created there; a small extra input
+                may be on the host and is copied.
             shared: the inputs that all images share; by default those of the constructor.
 
         Returns:
@@ -141,7 +143,7 @@ class Session:
             parts.append(self._run({**part, **shared.of(step)}))
             if self._quick and self._gpu is not None:  # another session's CUDA calls would wait for all queued work
                 self._gpu.stream.synchronize()
-        xp = array_module(feeds[self.image_input])
+        xp = self.device.xp
         for name, part in parts[0].items():
             if len(part) != step:
                 raise ValueError(f"the network's output {name!r} has no row for each image: use batches of {step}")
@@ -250,7 +252,7 @@ class Session:
 
     def _fused(self, feeds: Mapping[str, Array]) -> tuple[FusedNetwork | None, dict[str, Array]]:
         """Return the fused network that runs these images, and its first inputs for them, padded as a run is."""
-        checked = self._checked(feeds, self._constants)
+        checked = {name: dense(feed) for name, feed in self._checked(feeds, self._constants).items()}
         rows = len(checked[self.image_input])
         step = self._step_of(rows)
         if step is not None and step != rows:
@@ -359,6 +361,9 @@ class Session:
         if bound is None and self._engine is not None:  # it has a program for each batch size
             height, width = feeds[self.image_input].shape[slice(2, 4) if self.layout == "nchw" else slice(1, 3)]
             bound = self._by_batch[rows] = self._bound(rows, (width, height))
+        if isinstance(bound, FusedNetwork):
+            return bound.run(feeds)
+        feeds = {name: dense(feed) for name, feed in feeds.items()}
         if bound is not None:
             return bound.run(feeds)
         return dict(zip(self.outputs, self._session.run(list(self.outputs), dict(feeds)), strict=True))
@@ -369,7 +374,7 @@ class Session:
             if name not in arrays:
                 raise ValueError(f"the network's input {name!r} is missing; given: {', '.join(feeds)}")
             feed = arrays[name]
-            if feed.dtype != info.dtype or feed.ndim != len(info.dims):
+            if feed.dtype != info.dtype or len(feed.shape) != len(info.dims):
                 raise ValueError(
                     f"the network's input {name!r} is {info.dtype}{list(info.dims)}, got {feed.dtype}{list(feed.shape)}"
                 )
@@ -382,7 +387,7 @@ def _rows(feed: Array, first: int, step: int) -> Array:
     missing = step - len(part)
     if not missing:
         return part
-    xp = array_module(feed)
+    xp = array_module(part)
     return xp.concatenate([part, xp.repeat(part[-1:], missing, axis=0)])
 
 

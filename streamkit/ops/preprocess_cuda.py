@@ -12,6 +12,7 @@ import ctypes
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -19,7 +20,7 @@ import numpy as np
 
 from streamkit.core.data import Array, Color, Surface
 from streamkit.ops import traffic
-from streamkit.ops.boxes import Rect
+from streamkit.ops.boxes import Rect, check_rects
 from streamkit.ops.color import IMAGE, image_record
 from streamkit.ops.cuda import driver
 from streamkit.ops.cuda.load import kernel
@@ -55,6 +56,26 @@ _OUT = {"f32": "float", "f16": "__half", "u8": "u8"}
 _MAX_RECORDS = 4096  # sizes and colors; a run over frames of all sizes must not grow without end
 
 
+@dataclass(frozen=True, slots=True)
+class PackedImages:
+    """Memory of the current device for a network's images, as convolutions of the fused engine read them.
+
+    Pixels are blocks of `block` x `block` pixels of the images: the 3 channels of each, row by row, and zeros up to
+    `pitch` values. Values are f16, and all images are back to back.
+
+    Attributes:
+        address: of the first value.
+        images: number of images.
+        block: 1, or 2 for images whose width and height are even.
+        pitch: values from one pixel to the next.
+    """
+
+    address: int
+    images: int
+    block: int
+    pitch: int
+
+
 def fill(
     out: Array,
     surfaces: Sequence[Surface],
@@ -63,32 +84,60 @@ def fill(
     rects: Sequence[Rect] | None,
 ) -> np.ndarray:
     """Write the batch to `out` and return its geometry; arguments as `preprocess` has checked them."""
+    layout = (f"OUT={_OUT[spec.dtype]}", f"NHWC={int(spec.layout == 'nhwc')}")
+    return _fill(int(out.data.ptr), len(out), layout, surfaces, sizes, spec, rects)
+
+
+def fill_packed(
+    target: PackedImages,
+    surfaces: Sequence[Surface],
+    sizes: Sequence[tuple[int, int]],
+    spec: InputSpec,
+    rects: Sequence[Rect] | None,
+) -> None:
+    """Write a batch of a float network to memory; other arguments as for `preprocess`, at most `target.images` rows."""
+    if rects is not None:
+        check_rects(rects, sizes)
+    layout = ("OUT=__half", "NHWC=1", f"BLOCK={target.block}", f"PITCH={target.pitch}")
+    _fill(target.address, target.images, layout, surfaces, sizes, spec, rects, target.block)
+
+
+def _fill(
+    address: int,
+    images: int,
+    layout: tuple[str, ...],
+    surfaces: Sequence[Surface],
+    sizes: Sequence[tuple[int, int]],
+    spec: InputSpec,
+    rects: Sequence[Rect] | None,
+    pixels_of_thread: int = 1,
+) -> np.ndarray:
     import cupy
 
-    if len(out) == 0:
+    if images == 0:
         return np.zeros((0, 4), np.float32)
     stream = cupy.cuda.get_current_stream()
     driver.wait_for(stream, surfaces)
 
-    packed, scales = _plan(spec).pack(surfaces, sizes, [s.data.data.ptr for s in surfaces], len(out), rects)
-    defines: tuple[str, ...] = (f"OUT={_OUT[spec.dtype]}", f"NHWC={int(spec.layout == 'nhwc')}")
-    defines = (*defines, "ANTIALIAS=1") if spec.antialias else defines
-    grid = (-(-spec.size[0] // _BLOCK[0]), -(-spec.size[1] // _BLOCK[1]), len(out))
-    if len(out) == 1 and _fill_single(out, packed, grid, defines, stream):
+    packed, scales = _plan(spec).pack(surfaces, sizes, [s.data.data.ptr for s in surfaces], images, rects)
+    defines = (*layout, "ANTIALIAS=1") if spec.antialias else layout
+    threads = [length // pixels_of_thread for length in spec.size]
+    grid = (-(-threads[0] // _BLOCK[0]), -(-threads[1] // _BLOCK[1]), images)
+    if images == 1 and _fill_single(address, packed, grid, defines, stream):
         return scales
     launch = kernel("preprocess.cu", "preprocess", defines)
     staging = _Staging.take(len(packed))
     staging.send(packed, stream)
-    launch(grid, _BLOCK, (staging.device, out))
+    launch(grid, _BLOCK, (staging.device, np.uint64(address)))
     staging.give_back(stream)
     return scales
 
 
 def _fill_single(
-    out: Array, packed: bytearray, grid: tuple[int, int, int], defines: tuple[str, ...], stream: Any
+    address: int, packed: bytearray, grid: tuple[int, int, int], defines: tuple[str, ...], stream: Any
 ) -> bool:
     """Queue a batch of one frame without a copy of its parameters; return whether the driver allows it."""
-    to = ctypes.c_uint64(out.data.ptr)
+    to = ctypes.c_uint64(address)
     spec = ctypes.addressof(ctypes.c_char.from_buffer(packed))
     arguments = spec, spec + SPEC.itemsize, ctypes.addressof(to)
     return driver.launch(kernel("preprocess.cu", "preprocess_one", defines), grid, (*_BLOCK, 1), stream, arguments)

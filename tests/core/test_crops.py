@@ -84,13 +84,35 @@ def test_rows_are_computed_on_access():
     assert runs == [[2, 3], [5, 0]]
 
 
+def test_a_part_of_uncomputed_rows_is_computed_or_written_later():
+    values = np.arange(6.0)
+    written = []
+    rows = LazyRows(
+        lambda picked: values[picked], (6,), values.dtype, lambda picked, target: written.append((picked, target))
+    )
+    part = rows.part(np.array([4, 1, 3])).part(slice(1, 3))
+    assert part.shape == (2,)
+    assert part[:].tolist() == [1, 3]
+    part.write("memory")
+    ((picked, target),) = written
+    assert picked.tolist() == [1, 3]
+    assert target == "memory"
+
+
+def test_rows_that_can_only_be_computed_are_not_written():
+    rows = LazyRows(lambda picked: picked, (3,), np.dtype(np.int64))
+    assert not rows.part(slice(2)).can_be_written
+    with pytest.raises(ValueError, match="can only be created"):
+        rows.write("memory")
+
+
 def test_frames_select_rows_of_uncomputed_crops():
     whole = batch()
     values = whole.tensor
     whole.tensor = None
     whole.tensor = LazyRows(lambda rows: values[rows], values.shape, values.dtype)
     parts = [whole.take([row]) for row in range(3)]
-    assert [part.tensor.ravel().tolist() for part in parts] == [[0], [], [1, 2]]
+    assert [part.tensor[:].ravel().tolist() for part in parts] == [[0], [], [1, 2]]
     assert Batch.join(parts, whole).tensor.ravel().tolist() == [0, 1, 2]
 
 

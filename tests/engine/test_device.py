@@ -75,6 +75,55 @@ def test_cuda_graphs_compute_the_same_as_launches(plans):
         assert not (replayed[name] == values).all()
 
 
+def stem_of_stride_2(network):
+    return [network.silu(network.convolution(network.images, 3, 16, strides=[2, 2]))]
+
+
+def stem_of_stride_1(network):
+    return [network.silu(network.convolution(network.images, 3, 16))]
+
+
+def stem_beside_a_reader(network):
+    return [network.convolution(network.images, 3, 16), network.node("ReduceMean", network.images, axes=[1])]
+
+
+@pytest.mark.parametrize(
+    ("case", "written"), [(stem_of_stride_2, True), (stem_of_stride_1, True), (stem_beside_a_reader, False)]
+)
+def test_images_written_to_the_buffer_give_the_same_outputs(case, written, plans):
+    import cupy
+
+    from streamkit.core.crops import LazyRows
+    from streamkit.core.data import Color, Surface
+    from streamkit.ops.letterbox import InputSpec
+    from streamkit.ops.preprocess import preprocess
+    from streamkit.ops.preprocess_cuda import fill_packed
+
+    shape = (3, 3, 64, 96)
+    device, graph, _, _ = on_device(case, shape, plans)
+    spec = InputSpec((96, 64), scale=1 / 255)
+    sizes = [(130, 70), (50, 90)]
+    rng = np.random.default_rng(1)
+    surfaces = [Surface(cupy.asarray(rng.integers(0, 256, (h * 3 // 2, w), np.uint8)), Color()) for w, h in sizes]
+    writes = []
+
+    def make(rows):
+        return preprocess(surfaces, sizes, spec, batch=len(rows))[0]
+
+    def write(rows, target):
+        writes.append(target)
+        fill_packed(target, surfaces, sizes, spec, None)
+
+    images = LazyRows(make, shape, np.dtype(np.float32), write)
+    expected = device.run({"images": images[:]}, delegated_by(graph))
+    device.capture()
+    for _ in range(2):  # the memory is used by other tensors meanwhile
+        outputs = device.run({"images": images}, delegated_by(graph))
+    assert len(writes) == (2 if written else 0)
+    for name, values in expected.items():
+        assert cupy.array_equal(outputs[name], values), name
+
+
 def test_outputs_of_a_run_stay_while_the_next_runs(plans):
     import cupy
 

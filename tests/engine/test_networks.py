@@ -3,14 +3,16 @@
 import numpy as np
 import onnx
 import pytest
-from support.small_networks import run_network
+from support.engine_cases import program_of
+from support.small_networks import NetworkBuilder, run_network
 
 from streamkit.engine import reference
+from streamkit.engine.device import takes_packed
 from streamkit.engine.graph import extract, simplify
 from streamkit.engine.lowering import lower
 from streamkit.engine.operators import recognize
 from streamkit.engine.partition import fused_share, partition
-from streamkit.engine.program import Export
+from streamkit.engine.program import Export, Import
 
 NETWORKS = {
     "yolox_nano_dyn": ((2, 3, 160, 160), 1.0),
@@ -56,6 +58,15 @@ def test_a_program_computes_what_the_network_does(network):
         np.testing.assert_allclose(computed[name], expected[name], rtol=0, atol=5e-4 * scale, err_msg=name)
 
 
+def test_images_are_written_to_the_buffer_of_networks_that_take_channels_first(network):
+    graph, feeds, _ = network
+    program = lower(graph, partition(graph, recognize(graph)))
+    images = next(name for name, values in feeds.items() if values.ndim == 4)
+    imports = [step for step in program.steps if isinstance(step, Import) and step.name in graph.inputs]
+    packed = [step.name for step in imports if takes_packed(step, program)]
+    assert packed == ([images] if feeds[images].shape[1] == 3 else [])
+
+
 def delegated_tensors(graph, program):
     """Return the tensors that ONNX Runtime's parts read and are no input of the network."""
     names = {name for step in program.steps for name in getattr(step, "inputs", ())}
@@ -65,3 +76,19 @@ def delegated_tensors(graph, program):
 def test_the_engine_has_most_of_the_work(network):
     graph, _, min_fused = network
     assert fused_share(graph, partition(graph, recognize(graph))) >= min_fused - 0.005
+
+
+def stem_alone(network):
+    return [network.convolution(network.images, 3, 16)]
+
+
+def stem_beside_a_reader(network):
+    return [network.convolution(network.images, 3, 16), network.node("ReduceMean", network.images, axes=[1])]
+
+
+@pytest.mark.parametrize(("case", "packed"), [(stem_alone, True), (stem_beside_a_reader, False)])
+def test_images_that_onnx_runtime_reads_too_stay_a_tensor(case, packed):
+    network = NetworkBuilder((1, 3, 32, 32))
+    _, program = program_of(network.model(*case(network)), (1, 3, 32, 32))
+    (step,) = [step for step in program.steps if isinstance(step, Import)]
+    assert takes_packed(step, program) == packed

@@ -8,6 +8,7 @@ import pytest
 from streamkit.core.data import Color, Surface
 from streamkit.ops.color import from_rgb
 from streamkit.ops.preprocess import InputSpec, geometry, preprocess, preprocess_reference
+from streamkit.ops.preprocess_cuda import PackedImages, fill_packed
 
 LEFT = Color()
 CENTER = Color("bt601", True, 0.5, 0.5)
@@ -288,6 +289,35 @@ def test_gpu_equals_reference(spec: InputSpec, color: Color) -> None:
     assert error.max() <= max(0.255, tolerance(spec))
     assert error.mean() < 0.05
     np.testing.assert_array_equal(scales, np.array([geometry(spec, *size) for size in SIZES], np.float32))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("rects", [None, RECTS], ids=["frames", "regions"])
+@pytest.mark.parametrize(("block", "pitch"), [(1, 8), (2, 16)])
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+def test_packed_images_equal_the_tensor(
+    spec: InputSpec, block: int, pitch: int, rects: list[tuple[int, int, int, int]] | None
+) -> None:
+    import cupy
+
+    width, height = spec.size
+    if spec.dtype == "u8" or spec.layout == "nhwc" or width % block or height % block:
+        pytest.skip("the fused engine takes such images as a tensor")
+    sizes = SIZES if rects is None else [(101, 77)] * len(rects)
+    surfaces = on_device([surface(*size, LEFT, seed) for seed, size in enumerate(sizes)])
+    for count in (1, len(sizes)):
+        batch = count + (count > 1)
+        parts = rects and rects[:count]
+        tensor, _ = preprocess(surfaces[:count], sizes[:count], spec, batch=batch, rects=parts)
+        rows, columns = height // block, width // block
+        blocks = tensor.reshape(batch, 3, rows, block, columns, block).transpose(0, 2, 4, 3, 5, 1)
+        packed = cupy.full((batch, rows, columns, pitch), 7, np.float16)
+        target = PackedImages(packed.data.ptr, batch, block, pitch)
+        fill_packed(target, surfaces[:count], sizes[:count], spec, parts)
+        channels = 3 * block**2
+        expected = blocks.reshape(batch, rows, columns, channels).astype(np.float16)
+        assert cupy.array_equal(packed[..., :channels], expected)
+        assert not packed[..., channels:].any()
 
 
 @pytest.mark.gpu

@@ -1,12 +1,14 @@
 // Surfaces to a network's input: resize, place, convert, normalize, for a whole batch in one launch.
 //
 // grid  (ceil(width / 32), ceil(height / 8), batch), block (32, 8): a thread makes one network pixel of one frame, three
-//       channels. A block's writes are runs of 32 pixels in each plane.
+//       channels. A block's writes are runs of 32 pixels in each plane. With BLOCK, a thread makes one block of pixels.
 // spec: one record, and behind it a Frame for each of the batch; one with new_width 0 is padding only.
-// tensor: (batch, 3, height, width), or (batch, height, width, 3) where NHWC is 1, of OUT.
+// tensor: (batch, 3, height, width), or (batch, height, width, 3) where NHWC is 1, of OUT. With BLOCK, it is
+//         (batch, height / BLOCK, width / BLOCK, PITCH) of __half: the 3 channels of each pixel of the block, row by row,
+//         and zeros up to PITCH, a multiple of 8.
 //
 // Defines: OUT = float | __half | u8, NHWC = 0 | 1, ANTIALIAS = 1 or absent: where a frame becomes smaller, a pixel is the
-// mean of the source's under a triangle, as in ops/resample.py.
+// mean of the source's under a triangle, as in ops/resample.py. BLOCK and PITCH, or neither.
 
 #include "color.cuh"
 #include "tensor.cuh"
@@ -73,15 +75,10 @@ __device__ __forceinline__ float3 rgb_around(const Image& p, float x, float y, f
 }
 #endif
 
-// One thread's pixel of one frame; `tensor` is that frame's row of the batch.
-__device__ __forceinline__ void write_pixel(const Spec& spec, const Frame& frame, OUT* tensor) {
-    const int width = spec.width, height = spec.height;
-    const int x = blockIdx.x * blockDim.x + threadIdx.x;
-    const int y = blockIdx.y * blockDim.y + threadIdx.y;
-    if (x >= width || y >= height) return;
-
+// The values of a network pixel of one frame, in the network's channel order.
+__device__ __forceinline__ void pixel_of(const Spec& spec, const Frame& frame, int x, int y, float value[3]) {
     const int in_x = x - frame.left, in_y = y - frame.top;
-    float value[3] = {spec.pad[0], spec.pad[1], spec.pad[2]};
+    for (int channel = 0; channel < 3; ++channel) value[channel] = spec.pad[channel];
     if (in_x >= 0 && in_x < frame.new_width && in_y >= 0 && in_y < frame.new_height) {
         const float at_x = ((float)in_x + 0.5f) * frame.step_x - 0.5f, at_y = ((float)in_y + 0.5f) * frame.step_y - 0.5f;
 #ifdef ANTIALIAS
@@ -91,16 +88,51 @@ __device__ __forceinline__ void write_pixel(const Spec& spec, const Frame& frame
 #endif
         normalize(spec, rgb, value);
     }
-
-    write(spec, x, y, value, tensor);
 }
 
+#ifdef BLOCK
+__device__ __forceinline__ size_t row_length(const Spec& spec) {
+    return (size_t)(spec.width / BLOCK) * (spec.height / BLOCK) * PITCH;
+}
+
+// One thread's block of pixels of one frame; `tensor` is that frame's row of the batch.
+__device__ __forceinline__ void write_pixels(const Spec& spec, const Frame& frame, OUT* tensor) {
+    const int columns = spec.width / BLOCK;
+    const int column = blockIdx.x * blockDim.x + threadIdx.x;
+    const int row = blockIdx.y * blockDim.y + threadIdx.y;
+    if (column >= columns || row >= spec.height / BLOCK) return;
+
+    __align__(16) __half values[PITCH] = {};
+#pragma unroll
+    for (int part = 0; part < BLOCK * BLOCK; ++part) {
+        float value[3];
+        pixel_of(spec, frame, column * BLOCK + part % BLOCK, row * BLOCK + part / BLOCK, value);
+        for (int channel = 0; channel < 3; ++channel) values[part * 3 + channel] = __float2half_rn(value[channel]);
+    }
+    uint4* to = reinterpret_cast<uint4*>(tensor + ((size_t)row * columns + column) * PITCH);
+#pragma unroll
+    for (int i = 0; i < PITCH / 8; ++i) to[i] = reinterpret_cast<const uint4*>(values)[i];
+}
+#else
+__device__ __forceinline__ size_t row_length(const Spec& spec) { return (size_t)spec.width * spec.height * 3; }
+
+// One thread's pixel of one frame; `tensor` is that frame's row of the batch.
+__device__ __forceinline__ void write_pixels(const Spec& spec, const Frame& frame, OUT* tensor) {
+    const int x = blockIdx.x * blockDim.x + threadIdx.x;
+    const int y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (x >= spec.width || y >= spec.height) return;
+    float value[3];
+    pixel_of(spec, frame, x, y, value);
+    write(spec, x, y, value, tensor);
+}
+#endif
+
 extern "C" __global__ void preprocess(const Spec* spec, OUT* tensor) {
-    const size_t row = (size_t)spec->width * spec->height * 3;
-    write_pixel(*spec, reinterpret_cast<const Frame*>(spec + 1)[blockIdx.z], tensor + blockIdx.z * row);
+    const size_t row = row_length(*spec);
+    write_pixels(*spec, reinterpret_cast<const Frame*>(spec + 1)[blockIdx.z], tensor + blockIdx.z * row);
 }
 
 // The same for one frame, whose parameters come with the launch.
 extern "C" __global__ void preprocess_one(const Spec spec, const Frame frame, OUT* tensor) {
-    write_pixel(spec, frame, tensor);
+    write_pixels(spec, frame, tensor);
 }

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from streamkit.config.plan import Node
-from streamkit.core.crops import LazyOutputs, LazyRows
+from streamkit.core.crops import LazyOutputs, dense
 from streamkit.core.data import Batch, Device, Frame
 from streamkit.core.errors import OutputError, StreamkitError, describe
 from streamkit.core.logs import STAGE
@@ -60,8 +60,8 @@ class BatchRunner(Runner):
     def process(self, batch: Batch) -> Batch:
         """Call the stage."""
         spec = self.node.type.spec
-        if isinstance(batch.tensor, LazyRows) and "tensor" in spec.reads and not spec.splits_tensor:
-            batch.tensor = batch.tensor[:]  # the stage expects an array
+        if ("tensor" in spec.reads and not spec.splits_tensor) or "pixels" in spec.writes:
+            batch.tensor = dense(batch.tensor)  # the stage expects an array, or changes what rows are created from
         processed = self._called(self.stage.process, batch)
         if isinstance(processed, Batch) and isinstance(processed.outputs, LazyOutputs) and not self.splits_outputs:
             processed.outputs = processed.outputs.whole(processed.xp)

@@ -362,7 +362,9 @@ class Infer(BatchStage):
 
         def run(rows: Any) -> dict[str, Any]:
             extra = self._family.extra_inputs(shapes[rows], xp)
-            feeds = {self._session.image_input: tensor[rows], **extra}
+            written = isinstance(tensor, LazyRows) and tensor.can_be_written
+            images = tensor.part(rows) if written else tensor[rows]
+            feeds = {self._session.image_input: images, **extra}
             outputs = self._session.run(feeds, **shared)
             if self._finite is not None and self._finite.broken_by(outputs):
                 self._go_on_in_f32()
@@ -374,8 +376,7 @@ class Infer(BatchStage):
                 return self._compared(outputs, lambda session: session.run(feeds, **shared), images, feeds)
             return outputs
 
-        if isinstance(tensor, LazyRows):
-            assert batch.crops is not None
+        if batch.crops is not None and len(tensor) > self._sizes[-1]:
             batch.outputs = LazyOutputs(run, lengths, len(batch.crops))
         else:
             ends = list(accumulate(lengths, initial=0))

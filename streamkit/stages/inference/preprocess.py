@@ -55,34 +55,54 @@ class Preprocess(BatchStage):
         if any(frame.surface is None for frame in frames):
             raise ValueError("preprocess needs frames with pixels")
         total = sum(steps(len(frames), self._sizes))
-        if batch.crops is None or total <= self._sizes[-1]:
-            batch.tensor, batch.geometry = self._preprocessed(frames, batch.crops, total)
-        else:
+        if self.context.device.kind == "cuda" or (batch.crops is not None and total > self._sizes[-1]):
             batch.tensor, batch.geometry = self._rows(frames, batch.crops, total, batch.xp)
+        else:
+            batch.tensor, batch.geometry = self._preprocessed(frames, batch.crops, total)
         return batch
 
     def _preprocessed(self, frames: list[Frame], crops: Crops | None, total: int) -> tuple[Array, np.ndarray]:
         from streamkit.ops.preprocess import preprocess
 
-        rects = None if crops is None else crops.rects
         return preprocess(
-            [frame.surface for frame in frames],  # type: ignore[misc]
-            [(frame.width, frame.height) for frame in frames],
+            *_parts(frames),
             self._spec,
             batch=total,
-            rects=None if rects is None else [(x, y, right, bottom) for x, y, right, bottom in rects.tolist()],
+            rects=_rects(crops),
             corners=None if crops is None else crops.corners,
         )
 
-    def _rows(self, frames: list[Frame], crops: Crops, total: int, xp: Any) -> tuple[LazyRows, np.ndarray]:
+    def _rows(self, frames: list[Frame], crops: Crops | None, total: int, xp: Any) -> tuple[LazyRows, np.ndarray]:
         from streamkit.ops.letterbox import rect_geometry
+        from streamkit.ops.preprocess_cuda import PackedImages, fill_packed
 
         spec = self._spec
 
-        def make(rows: np.ndarray) -> Array:
+        def shown(rows: np.ndarray) -> tuple[list[Frame], Crops | None]:
             used = rows[rows < len(frames)]  # the rest is padding
-            if not len(used):
-                return xp.zeros(spec.shape(len(rows)), spec.numpy_dtype)
-            return self._preprocessed([frames[row] for row in used.tolist()], crops.take(used), len(rows))[0]
+            return [frames[row] for row in used.tolist()], None if crops is None else crops.take(used)
 
-        return LazyRows(make, spec.shape(total), spec.numpy_dtype), rect_geometry(spec, crops.rects)[1]
+        def make(rows: np.ndarray) -> Array:
+            frames_shown, crops_shown = shown(rows)
+            if not frames_shown:
+                return xp.zeros(spec.shape(len(rows)), spec.numpy_dtype)
+            return self._preprocessed(frames_shown, crops_shown, len(rows))[0]
+
+        def write(rows: np.ndarray, target: PackedImages) -> None:
+            frames_shown, crops_shown = shown(rows)
+            fill_packed(target, *_parts(frames_shown), spec, _rects(crops_shown))
+
+        on_gpu = self.context.device.kind == "cuda"
+        straightens = crops is not None and crops.corners is not None
+        tensor = LazyRows(make, spec.shape(total), spec.numpy_dtype, write if on_gpu and not straightens else None)
+        whole = np.array([(0, 0, frame.width, frame.height) for frame in frames], np.int64).reshape(-1, 4)
+        return tensor, rect_geometry(spec, whole if crops is None else crops.rects)[1]
+
+
+def _parts(frames: list[Frame]) -> tuple[list[Any], list[tuple[int, int]]]:
+    """Return the surfaces of frames, and their widths and heights."""
+    return [frame.surface for frame in frames], [(frame.width, frame.height) for frame in frames]
+
+
+def _rects(crops: Crops | None) -> list[tuple[int, int, int, int]] | None:
+    return None if crops is None else [(x, y, right, bottom) for x, y, right, bottom in crops.rects.tolist()]
