@@ -300,7 +300,8 @@ def _suggestion(error: Any, value: Any) -> str:
     """`; did you mean ...?` if `value` is close to an allowed word, or a synonym of one."""
     if error["type"] != "literal_error" or not isinstance(value, str):
         return ""
-    words = str(error["ctx"]["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
+    expected = str(error["ctx"]["expected"]).partition(" (")[0]
+    words = expected.replace("'", "").replace(" or ", ", ").split(", ")
     other = _OTHER_NAMES.get(value.lower())
     return f"; did you mean {other!r}?" if other in words else did_you_mean(value, words)
 

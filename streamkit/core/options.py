@@ -33,6 +33,9 @@ class Option:
         return self.default is _REQUIRED
 
 
+_OF_PLUGINS = " (a plugin adds others: list its file under plugins)"
+
+
 @dataclass(frozen=True)
 class PluginNames:
     """Mark of an option that takes a name to which plugins may add, such as the `method` of `track`.
@@ -55,11 +58,11 @@ class PluginNames:
         return list(dict.fromkeys([*self.built_in, *sorted(getattr(registry, self.parts))]))
 
     def unknown(self, names: Iterable[str]) -> Exception:
-        """Return pydantic's error of a value that is none of these names, as that of a `Literal`."""
+        """Return pydantic's error of a value that is none of these names, as that of a `Literal`, with a hint."""
         from pydantic_core import PydanticKnownError
 
         *others, last = map(repr, names)
-        return PydanticKnownError("literal_error", {"expected": f"{', '.join(others)} or {last}"})
+        return PydanticKnownError("literal_error", {"expected": f"{', '.join(others)} or {last}{_OF_PLUGINS}"})
 
 
 def options(kind: type[Any]) -> list[Option]:

@@ -44,12 +44,14 @@ class Arithmetic:
 F32 = Arithmetic()
 
 
-def check_arithmetic(engine: str, precision: str) -> None:
-    """Check that options do not contradict each other; raise ValueError."""
+def check_arithmetic(engine: str, of_card: str, of_stage: str) -> None:
+    """Check that an engine and the precisions of card and stage do not contradict each other; raise ValueError."""
+    precision = pinned_precision(of_card, of_stage)
     if engine == "fused" and precision in ("f32", "tf32"):
+        origin = "the card's precision" if of_stage == "auto" else "precision"
         raise ValueError(
-            f"engine: fused computes convolutions in f16, and precision is {precision}; use precision: f16 or auto, or "
-            "engine: onnxruntime"
+            f"engine: fused computes convolutions in f16, and {origin} is {precision}; set precision: f16, or engine: "
+            "onnxruntime"
         )
     if engine == "tensorrt" and precision == "tf32":
         raise ValueError("engine: tensorrt computes in f32 or f16, and precision is tf32; use one of those")

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from streamkit.core.data import Device
-from streamkit.models.arithmetic import candidates
+from streamkit.models.arithmetic import candidates, check_arithmetic
 from streamkit.models.arithmetic_choice import ArithmeticChoice, choice_file, describe_arithmetic, write_choice
 from streamkit.models.card import load_card
 from streamkit.models.versions import gpu_versions
@@ -45,3 +45,16 @@ def test_a_missing_file_is_reported(card, tmp_path):
 def test_the_card_sets_the_precision_unless_the_stage_does(card, of_card, of_stage, precision):
     pinned = dataclasses.replace(card, precision=of_card)
     assert describe_arithmetic(pinned, "auto", of_stage, GPU) == f"demo.onnx runs in {precision} with ONNX Runtime"
+
+
+@pytest.mark.parametrize(
+    ("of_card", "of_stage", "named"),
+    [("f32", "auto", "the card's precision is f32"), ("auto", "tf32", "and precision is tf32")],
+)
+def test_a_precision_that_the_fused_engine_lacks_is_refused_with_its_origin(of_card, of_stage, named):
+    with pytest.raises(ValueError, match=f"f16, .*{named}; set precision: f16"):
+        check_arithmetic("fused", of_card, of_stage)
+
+
+def test_the_stage_overrides_a_card_that_the_fused_engine_cannot_use():
+    check_arithmetic("fused", "f32", "f16")

@@ -107,7 +107,7 @@ class Infer(BatchStage):
     def __post_init__(self) -> None:
         """Check the prompts, and that engine and precision do not contradict each other."""
         check_prompts(self.model, self.prompts)
-        check_arithmetic(self.engine, self._pinned)
+        check_arithmetic(self.engine, self.model.precision, self.precision)
 
     @property
     def _pinned(self) -> str:
