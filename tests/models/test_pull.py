@@ -156,8 +156,10 @@ def test_a_failed_download_changes_nothing(page, sum_, expected, old, card, addr
 def test_a_silent_server_times_out(card):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         there = replace(card, url=f"http://127.0.0.1:{silent.getsockname()[1]}/net.onnx")
+        started_s = time.monotonic()
         with pytest.raises(ModelError, match="cannot be fetched: timed out"):
             pull(there, silence_s=0.1)
+        assert time.monotonic() - started_s < 3
     assert networks_in(card.file.parent) == []
 
 
