@@ -43,6 +43,7 @@ class DirectOptions:
         port: of that page; 0 selects a free one.
         device: see the YAML's `device`.
         limit: frames of each source; None for all.
+        report: a file for the report of the run; None for none.
         dry_run: only print the YAML.
     """
 
@@ -56,6 +57,7 @@ class DirectOptions:
     port: int
     device: str | None
     limit: int | None
+    report: Path | None
     dry_run: bool
 
     @property
@@ -81,6 +83,7 @@ _OPTIONS = (
     ),
     common.DEVICE,
     click.option("--limit", type=click.IntRange(min=1), help="stop each source after this many frames"),
+    common.REPORT,
     click.option("--dry-run", is_flag=True, help="print the YAML, and do not run it"),
     common.log_options,
 )
@@ -201,6 +204,7 @@ def _run(options: DirectOptions, command: str, stages: dict[str, Any], draw: dic
     """Print the YAML of a command, and run it or show it."""
     from streamkit.cli.progress import open_display
     from streamkit.cli.run import run_and_report
+    from streamkit.io.outputs import ReportFile
     from streamkit.runtime.observe import telemetry
     from streamkit.runtime.prepare import prepare
     from streamkit.runtime.run import RunConfig
@@ -210,6 +214,8 @@ def _run(options: DirectOptions, command: str, stages: dict[str, Any], draw: dic
         click.echo(text, nl=False)
         return 0
     if options.show:
+        if options.report is not None:
+            raise click.UsageError("--report describes a run that ends, and --show runs until Ctrl-C; omit one of them")
         from streamkit.serve.server import check_packages
 
         check_packages()
@@ -222,8 +228,9 @@ def _run(options: DirectOptions, command: str, stages: dict[str, Any], draw: dic
     if options.show:
         return _show(graph, options, command, exported, display)
     common.keep_stdout()
+    write_report = None if options.report is None else ReportFile(options.report)
     running = prepare(graph, _PIPELINE, {}, RunConfig(limit=options.limit))
-    return run_and_report(running, display, exported)
+    return run_and_report(running, display, exported, write_report=write_report)
 
 
 def _check_sources(addresses: Sequence[str]) -> None:

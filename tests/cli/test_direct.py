@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from collections import Counter
 from pathlib import Path
 
 import av
@@ -50,6 +51,29 @@ def test_the_printed_yaml_gives_the_same_rows(here: Here, folder: Path, words: t
     again = here("run", "pipeline.yaml", *limits, cwd=folder)
     assert again.returncode == 0, again.stderr
     assert records(folder / "out" / "street.jsonl") == rows
+
+
+def test_the_last_line_says_what_was_found(here: Here, folder: Path) -> None:
+    limits = ("--device", "cpu", "--limit", 60, "--jsonl", "rows.jsonl", "--report", "report.json")
+    completed = here("count", "street.mp4", "--line", "320,60,320,360", *limits, cwd=folder)
+    rows = records(folder / "rows.jsonl")
+    labels = Counter(detection["label"] for row in rows for detection in row["objects"])
+    events = Counter(event["kind"] for row in rows for event in row["events"])
+    report = json.loads((folder / "report.json").read_text())
+    assert report["labels"]["detect"].keys() == {"car", "person", "bike"}
+    assert report["events_by_stage"] == {"line": dict(events)}
+    assert f"{report['labels']['detect']['person']:,} persons" in completed.stderr.splitlines()[-1]
+    assert completed.stderr.splitlines()[-1].endswith(f"; {events['crossed']} crossed line")
+    assert labels["car"] <= report["labels"]["detect"]["car"]
+
+
+def test_a_network_of_another_world_has_a_hint(here: Here, folder: Path, test_data: Path) -> None:
+    limits = ("--device", "cpu", "--limit", 10, "--jsonl", "rows.jsonl")
+    hint = "most objects of detect have a score just above min_score"
+    drawn = here("detect", "street.mp4", "--model", "demo", *limits, cwd=folder)
+    assert hint not in drawn.stderr
+    real = here("detect", test_data / "videos" / "vtest_480x360.mp4", "--model", "demo", *limits, cwd=folder)
+    assert hint in real.stderr
 
 
 def test_the_yaml_names_the_options(here: Here, folder: Path) -> None:
@@ -121,6 +145,10 @@ def test_a_folder_becomes_a_video_for_each_file(here: Here, folder: Path) -> Non
         (("count", "street.mp4", "--line", "0,900,640,900"), "line.line is outside of the frame, 640x360 of street"),
         (("count", "street.mp4", "--line", "0,9"), "--line 0,9: write x and y of both ends in pixels, such as --line"),
         (("count", "street.mp4", "--line", "a,b,c,d"), "--line a,b,c,d: write x and y of both ends in pixels"),
+        (
+            ("detect", "street.mp4", "--show", "--report", "r.json"),
+            "--report describes a run that ends, and --show runs",
+        ),
         (("count", "street.mp4"), "Missing option '--line'"),
     ],
     ids=lambda words: " ".join(words) if isinstance(words, tuple) else "",
