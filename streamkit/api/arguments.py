@@ -72,7 +72,7 @@ def plan(
     else:
         values, pushed = _without_push(_values(sources, model, stages))
         config = read_values(expand(values, "pipeline"), set_=changes, device=device, may_be_empty=may_be_empty)
-    graph = _checked(config)
+    graph = checked_graph(config)
     checked = CheckedPipeline(graph, choose(config.device))
     if pushed:
         config.sources = [
@@ -83,7 +83,7 @@ def plan(
     return checked
 
 
-def _checked(config: Config) -> Graph:
+def checked_graph(config: Config) -> Graph:
     """The graph of a pipeline whose files, packages and networks are there; log its warnings.
 
     Raises:

@@ -18,6 +18,7 @@ from streamkit.cli.bench import bench, capacity
 from streamkit.cli.cluster import cluster
 from streamkit.cli.common import exit_code, show_error, show_record
 from streamkit.cli.demo import demo
+from streamkit.cli.direct import blur, count, detect, track
 from streamkit.cli.docs import docs
 from streamkit.cli.eval import evaluate
 from streamkit.cli.export import export
@@ -79,13 +80,17 @@ _ctrl_c = _CtrlC()
 def cli() -> None:
     """Video analytics as a YAML.
 
-    `streamkit demo` shows what it does, `streamkit init` writes a pipeline to start from, and `streamkit
-    PIPELINE.yaml` runs one.
+    `streamkit demo` shows what it does, `streamkit detect VIDEO` finds objects in a video of yours, `streamkit init`
+    writes a pipeline to start from, and `streamkit PIPELINE.yaml` runs one.
     """
 
 
 for command in (
     demo,
+    detect,
+    track,
+    count,
+    blur,
     init,
     run,
     check,

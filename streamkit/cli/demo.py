@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `streamkit demo`: runs the included pipeline on the included video."""
+"""The command `streamkit demo`: runs the included pipeline on the included video, or finds objects in another."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from pathlib import Path
 import click
 
 from streamkit.cli.common import DEVICE, echo
+from streamkit.cli.direct import detect
 from streamkit.cli.run import run
-from streamkit.cli.starter import template_text, write_starter
+from streamkit.cli.starter import demo_text, write_starter
 from streamkit.core.errors import ConfigError
 
 _MARKER = ".streamkit-demo"
@@ -21,19 +22,23 @@ _ANOTHER = "name another folder: streamkit demo FOLDER"
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=Path("streamkit-demo"))
+@click.argument("place", metavar="[FOLDER|VIDEO]", type=click.Path(path_type=Path), default=Path("streamkit-demo"))
 @DEVICE
 @click.pass_context
-def demo(context: click.Context, folder: Path, device: str | None) -> int:
-    """Run the included pipeline on the included video.
+def demo(context: click.Context, place: Path, device: str | None) -> int:
+    """Run the included pipeline on the included video; or find objects in a video of yours.
 
     FOLDER gets the pipeline and its outputs; by default it is streamkit-demo. A folder that the demo did not make, or
-    whose pipeline was edited, is not changed.
+    whose pipeline was edited, is not changed. With a VIDEO, this is `streamkit detect VIDEO`.
     """
+    from streamkit.media.source_resolver import VIDEOS
     from streamkit.models.onnxruntime_package import need_onnxruntime
 
     need_onnxruntime()
-    text = template_text("detect")
+    if place.is_file() or place.suffix.lower() in VIDEOS:
+        return int(context.invoke(detect, sources=(str(place),), device=device))
+    folder = place
+    text = demo_text()
     claim(folder, text)
     pipeline, video = write_starter(folder, text)
     echo(f"Running {pipeline}: it detects cars, people and bikes in 16 s of a drawn street,")
@@ -47,7 +52,8 @@ def demo(context: click.Context, folder: Path, device: str | None) -> int:
     code = int(context.invoke(run, pipeline=pipeline, set_=set_, device=device))
     if code == 0:
         echo(f"{folder}/out/street.mp4 shows the objects, {folder}/out/street.jsonl has the records.")
-        echo(f"Next: edit {pipeline} and run it with: streamkit run {shlex.quote(str(pipeline))}")
+        echo("Next: find objects in a video of yours: streamkit detect my.mp4")
+        echo(f"      edit {pipeline} and run it with: streamkit run {shlex.quote(str(pipeline))}")
         echo("      or write a pipeline of your own: streamkit init")
     return code
 

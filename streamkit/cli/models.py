@@ -25,28 +25,38 @@ models.add_command(convert)
 
 @models.command("list")
 def models_list() -> int:
-    """List the built-in cards, and whether their files are present."""
-    from streamkit.models.card import list_cards, load_card
+    """List the built-in cards whose networks are present or can be downloaded, then the names of the others."""
+    from streamkit.models.card import AUTO, DEFAULT_CARD, list_cards, load_card
 
+    without_network = []
     for path in list_cards():
         card = load_card(path)
-        there = (
-            "ready" if card.file.is_file() else ("streamkit models pull " + card.name if card.url else "file missing")
-        )
+        if not card.file.is_file() and not card.url:
+            without_network.append(card.name)
+            continue
+        there = "ready" if card.file.is_file() else f"streamkit models pull {card.name}"
         size = "x".join(map(str, card.input.size))
-        echo(f"{card.name:14} {card.task:8} {card.family:10} {size:9} {card.license:12} {there}")
+        echo(f"{card.name:15} {card.task:8} {card.family:10} {size:9} {card.license:12} {there}")
+    echo(f"{AUTO}: {DEFAULT_CARD}, which is downloaded when a pipeline names it")
+    if without_network:
+        echo(f"Networks that you export yourself, as the note in the card says: {', '.join(without_network)}")
     return 0
 
 
 @models.command("pull")
 @click.argument("names", nargs=-1, required=True)
 def models_pull(names: tuple[str, ...]) -> int:
-    """Download the networks of these cards."""
-    from streamkit.models.card import find_card, load_card
+    """Download the networks of these cards into the user's cache.
+
+    NAMES are cards, or auto. A network for one image at a time is changed to take several, where onnx is installed.
+    """
+    from streamkit.models.card import AUTO, DEFAULT_CARD, find_card, load_card
+    from streamkit.models.dynamic_batch import with_batches
     from streamkit.models.pull import pull
 
     for name in names:
-        echo(f"{name}: {pull(load_card(find_card(name, Path())))}")
+        card = load_card(find_card(DEFAULT_CARD if name == AUTO else name, Path()))
+        echo(f"{name}: {with_batches(pull(card))}")
     return 0
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from streamkit.cli.findings import findings, mostly_unsure
 from streamkit.core.logs import (
     OncePerText,
     command_record,
@@ -123,8 +124,11 @@ class Display:
         for text in _summary(report, verbose):
             self.log(text)
         without_objects = [_name(table) for table, count in report["detections"].items() if not count]
-        if hint := nothing_detected(without_objects, report["frames"]):
-            self.log(hint, logging.WARNING)
+        unsure = {_name(table): count for table, count in report.get("unsure", {}).items()}
+        objects = {_name(table): count for table, count in report["detections"].items()}
+        for hint in (nothing_detected(without_objects, report["frames"]), mostly_unsure(unsure, objects)):
+            if hint:
+                self.log(hint, logging.WARNING)
 
 
 def _total(state: Any, limit: int | None) -> int | None:
@@ -181,6 +185,8 @@ def _summary(report: dict[str, Any], verbose: bool) -> Iterator[str]:
     if outputs:
         more = f" and {len(outputs) - _NAMED} more" if len(outputs) > _NAMED else ""
         yield f"outputs: {', '.join(outputs[:_NAMED])}{more}"
+    if text := findings(report):
+        yield f"found {_name(text)}"
 
 
 def _name(text: str) -> str:

@@ -13,7 +13,11 @@ from streamkit.cli import common
 from streamkit.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from streamkit.cli.progress import Display
     from streamkit.config.plan import Graph
+    from streamkit.io.outputs import ReportFile
+    from streamkit.runtime.observe.telemetry import Telemetry
+    from streamkit.runtime.observe.trace import Trace
     from streamkit.runtime.run import Run
 
 
@@ -45,7 +49,7 @@ def run(
     prestart_workers(pipeline, common.pairs(set_), device)
     from streamkit.cli.progress import open_display
     from streamkit.config.graph import build
-    from streamkit.io.outputs import ReportFile, WrittenOutputs
+    from streamkit.io.outputs import ReportFile
     from streamkit.runtime.observe import telemetry
     from streamkit.runtime.observe.trace import Trace
     from streamkit.runtime.prepare import prepare
@@ -70,6 +74,31 @@ def run(
         if graph is None
         else prepare(graph, pipeline, common.pairs(set_), RunConfig(limit=limit), trace=trace)
     )
+    return run_and_report(running, display, exported, write_report=write_report, trace=trace, verbose=verbose)
+
+
+def run_and_report(
+    running: Run,
+    display: Display,
+    exported: Telemetry | None,
+    *,
+    write_report: ReportFile | None = None,
+    trace: Trace | None = None,
+    verbose: bool = False,
+) -> int:
+    """Run to the end, show and write the summary, and return the exit code.
+
+    Args:
+        running: the run.
+        display: shows it.
+        exported: what `open_telemetry` has returned.
+        write_report: writes the report as JSON.
+        trace: the run's timeline.
+        verbose: see `Display.summary`.
+    """
+    from streamkit.io.outputs import WrittenOutputs
+    from streamkit.runtime.observe import telemetry
+
     outputs = WrittenOutputs(running.graph.output_paths, running.states)
     common.handle_signals(running, display)
     with telemetry.exporting(exported, lambda: common.metrics_of(running)), display.watching(running):

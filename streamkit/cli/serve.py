@@ -170,6 +170,7 @@ def run_server(
     display: Display,
     title: str,
     add_routes: Callable[[FastAPI, APIRouter], None] | None = None,
+    on_address: Callable[[str], None] = lambda address: None,
 ) -> int:
     """Run the engine's pipeline and serve its API until it ends; return the exit code.
 
@@ -181,6 +182,7 @@ def run_server(
         display: shows the run.
         title: what is served, for the first message.
         add_routes: see `create_app`.
+        on_address: receives the address of the page once it is served.
     """
     from streamkit.runtime.observe import telemetry
     from streamkit.serve.app import create_app
@@ -196,8 +198,8 @@ def run_server(
     readers = readers_of(listening, public=options.public)
     common.keep_stdout()
     common.handle_signals(running, display)
-    shown = address(options.host, listening)
-    display.log(f"{title} at {shown}" + (f"#token={admin.text}" if admin.generated else ""))
+    shown = address(options.host, listening) + (f"#token={admin.text}" if admin.generated else "")
+    display.log(f"{title} at {shown}")
     if readers is Readers.SIGNED_IN:
         display.log("others reach this address: reading needs a token; --public opens it to everybody")
     elif readers is Readers.EVERYBODY:
@@ -227,6 +229,7 @@ def run_server(
         servers,
         serving(app, listening, limits, refused=engine.refused),
     ):
+        on_address(shown)
         code = common.run_to_end(running, display)
     display.summary(running.report(code))
     common.exit_past_threads(running, code)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pipelines to start from: `init` writes one of the templates, `demo` runs the first."""
+"""Pipelines to start from: `init` writes one of the templates, `demo` has one of its own."""
 
 from __future__ import annotations
 
@@ -18,6 +18,15 @@ def template_text(name: str) -> str:
     """Return the YAML of a template. Raises ConfigError if there is none of that name."""
     if name not in TEMPLATES:
         raise ConfigError(f"there is no template {name!r}{did_you_mean(name, TEMPLATES, all_if_few=True)}")
+    return _read(name)
+
+
+def demo_text() -> str:
+    """Return the YAML of the demo."""
+    return _read("demo")
+
+
+def _read(name: str) -> str:
     return (Path(__file__).parent / "templates" / f"{name}.yaml").read_text(encoding="utf-8")
 
 

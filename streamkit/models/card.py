@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from streamkit.core.detections import Skeleton
 from streamkit.core.errors import ConfigError, ModelError, Problem
 from streamkit.core.text import did_you_mean
+from streamkit.core.user_cache import user_cache
 from streamkit.core.yaml_tree import YamlNode, load_file
 from streamkit.models.card_keys import read_keys
 
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
     from streamkit.models.families import Family
     from streamkit.models.families.plugin import PluginFamily
     from streamkit.ops.letterbox import InputSpec
+
+
+AUTO = "auto"
+"""What a YAML names for the card `DEFAULT_CARD`, whose network is downloaded where it is missing."""
+DEFAULT_CARD = "yolox-nano"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,8 @@ class Card:
         path: the card; the ONNX file if the card is derived from it.
         task: what it does, a task of `card_keys.CardKeys`.
         family: how its output is decoded, a name in `streamkit.models.families`.
-        file: the ONNX file, absolute; it may not exist yet.
+        file: the ONNX file, absolute; it may not exist yet. With a `url`, it is in the user's cache, unless it is
+            beside the card.
         url, sha256: where `streamkit models pull` gets it and its checksum; empty if it cannot be downloaded.
         input: how a frame becomes the network's input. Layout and dtype are those of the ONNX file once
             `check_model` has read it.
@@ -158,7 +165,7 @@ def card_from(
         raise ModelError(list(dict.fromkeys(mistakes)))
     keypoints = keys.pop("keypoints", None)
     keys |= {
-        "file": (folder / keys["file"]).resolve(),
+        "file": _network_file((folder / keys["file"]).resolve(), keys["sha256"] if keys.get("url") else ""),
         "input": InputSpec(**keys["input"]),
         "skeleton": keys.get("skeleton", keypoints),
     }
@@ -170,6 +177,14 @@ def card_from(
     if keys["family"] in families:
         keys["decoder"] = families[keys["family"]].for_input(keys["input"].size)
     return Card(path.stem, path.absolute(), **keys)
+
+
+def _network_file(beside: Path, checksum: str) -> Path:
+    """Return where a card's network is: in the user's cache if it can be downloaded, unless it is beside the card."""
+    if not checksum:
+        return beside
+    cached = user_cache("models", f"{beside.stem}-{checksum[:12]}.onnx")
+    return beside if beside.is_file() and not cached.is_file() else cached
 
 
 # -------------------------------------------------------------------------------------------------- finding cards

@@ -353,7 +353,11 @@ class CardKeys(TypedDict, total=False):
     ]
     family: Required[Annotated[str, _By(family, "family"), "how the network's outputs are read"]]
     file: Required[Annotated[str, _By(text, "path"), "the ONNX file, relative to the card"]]
-    url: Annotated[str, _By(url), "http or https address from which `models pull` gets the file; needs sha256"]
+    url: Annotated[
+        str,
+        _By(url),
+        "http or https address from which `models pull` gets the file, into the user's cache; needs sha256",
+    ]
     sha256: Annotated[str, _By(sha256, "64 hexadecimal digits"), "SHA-256 of the file"]
     input: Required[Annotated[InputKeys, "how a frame becomes the network's input"]]
     text: Annotated[

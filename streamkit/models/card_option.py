@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from streamkit.core.errors import ConfigError, Problem
-from streamkit.models.card import Card
+from streamkit.models.card import DEFAULT_CARD, Card
 from streamkit.models.derive import open_model
 
 
@@ -28,7 +28,10 @@ class _CardReference:
         return core_schema.with_info_plain_validator_function(self._load)
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> Any:
-        about = "a model card: a name, or a path to a card's YAML file; or a path to an .onnx file"
+        about = (
+            "a model card: a name, or a path to a card's YAML file; or a path to an .onnx file; `auto` is "
+            f"{DEFAULT_CARD}, which is downloaded once"
+        )
         return {"type": "string", "description": about}
 
     def _load(self, value: Any, info: Any) -> Any:

@@ -24,8 +24,9 @@ from streamkit.core.errors import ModelError, Problem
 from streamkit.core.text import did_you_mean, printable
 from streamkit.core.yaml_tree import tree
 from streamkit.models.beside_facts import from_hugging_face, from_roboflow, label_lists, read_labels
-from streamkit.models.card import Card, card_from, find_card, load_card
+from streamkit.models.card import AUTO, DEFAULT_CARD, Card, card_from, find_card, load_card
 from streamkit.models.card_keys import CardKeys, InputKeys
+from streamkit.models.dynamic_batch import existing, for_file, with_batches
 from streamkit.models.facts import (
     IMAGENET_MEAN,
     IMAGENET_STD,
@@ -42,6 +43,7 @@ from streamkit.models.families.plugin import PluginFamily
 from streamkit.models.labels import LABEL_LISTS
 from streamkit.models.metadata_facts import from_metadata
 from streamkit.models.network_file import ModelInfo, TensorInfo, inspect
+from streamkit.models.pull import pull
 from streamkit.models.run_facts import doubts, values_of, with_sizes
 from streamkit.models.shape_facts import Candidate, candidates
 
@@ -155,8 +157,10 @@ def _sizes(tensor: TensorInfo) -> tuple[int | str, ...]:
 def open_model(name: str, folder: Path | None = None, families: Mapping[str, PluginFamily] | None = None) -> Card:
     """Return the card that `model: name` stands for in a YAML in `folder`: derived for an `.onnx`, else read.
 
+    The network of `auto` is downloaded if it is not there.
+
     Args:
-        name: the name or path of a card, or the path of an `.onnx` file.
+        name: the name or path of a card, `auto` for the card `DEFAULT_CARD`, or the path of an `.onnx` file.
         folder: the YAML's folder.
         families: the network families of plugins, by name, for cards.
 
@@ -170,7 +174,17 @@ def open_model(name: str, folder: Path | None = None, families: Mapping[str, Plu
         )
     if Path(name).suffix.lower() == ".onnx":
         return derive((folder or Path()) / Path(name).expanduser()).card()
-    return load_card(find_card(name, folder), families)
+    card = load_card(find_card(DEFAULT_CARD if name == AUTO else name, folder), families)
+    if not card.url:
+        return card
+    if name != AUTO:
+        return for_file(card, existing(card.file))
+    try:
+        return for_file(card, with_batches(pull(card)))
+    except ModelError as error:
+        raise ModelError(
+            f"{error}; or name a network of yours, as in model: best.onnx. `streamkit demo` runs without a download"
+        ) from None
 
 
 def derive(

@@ -1,69 +1,101 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Download of a card's file: streamed to a temporary file beside it, verified, then renamed.
+"""Download of a card's file into the user's cache: streamed to a temporary file, verified, then renamed.
 
-Cards may come from untrusted sources, so `pull` writes only ONNX files below the card's own folder, and reads http and
-https only, also where a server redirects to another address.
+Cards may come from untrusted sources, so `pull` writes only into the cache, to a name with the checksum, and reads http
+and https only, also where a server redirects to another address.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import glob
+import fcntl
 import hashlib
 import http.client
+import logging
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 from streamkit.core.errors import ModelError, OutputError
+from streamkit.core.logs import logs_json
 from streamkit.core.masking import mask
-from streamkit.core.yaml_tree import load_file
-from streamkit.io.outputs import AtomicFile, output_error, sweep
-from streamkit.models.card import Card
-from streamkit.models.network import sha256, wrong
+from streamkit.io.outputs import AtomicFile, output_error, writing
+from streamkit.models.card import Card, wrong
+from streamkit.models.network import sha256
+
+logger = logging.getLogger(__name__)
 
 _CHUNK = 1 << 18
-_NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
 _MAX_BYTES = 1 << 31
 """Bytes of a file: more does not fit into one ONNX file, which is a Protobuf message."""
 _TOO_LARGE = (
     "an ONNX file has at most 2 GiB; nothing was kept: url must be that of the network, not of an archive or page"
 )
+_CONNECT_S = 2.0
+"""How long each address of a server may take to accept a connection: two addresses fit into 5 s."""
 
 
-def pull(card: Card, *, timeout_s: float = 60) -> Path:
+def pull(card: Card, *, silence_s: float = 20) -> Path:
     """Download the card's file, unless it exists with the card's checksum.
 
-    Part files of pulls that were killed are removed.
+    Processes that pull the same file at once download it once: the others wait for it.
 
     Args:
         card: the card.
-        timeout_s: how long the server may be silent, in seconds.
+        silence_s: how long the server may be silent, in seconds.
 
     Returns:
         The file.
 
     Raises:
-        ModelError: the card has no url, its file is not an ONNX file below the card's folder, the file cannot be
-            downloaded or written, is larger than 2 GiB, or has another checksum. An existing file under the same name
-            stays unchanged.
+        ModelError: the card has no url, or the file cannot be downloaded or written, is larger than 2 GiB, or has
+            another checksum. An existing file under the same name stays unchanged.
     """
     if not card.url:
         raise wrong(
             card, f"the card has no url. {card.note or 'Get the file from the authors'} (its place: {card.file})"
         )
-    _check_target(card)
-    _remove_abandoned_parts(card.file)
-    if card.file.is_file() and sha256(card.file) == card.sha256:
+    if _is_complete(card):
         return card.file
+    try:
+        with _lock(card.file):
+            if not _is_complete(card):  # another process may have downloaded it meanwhile
+                _download(card, silence_s)
+    except OutputError as error:
+        raise wrong(card, f"{error}; set XDG_CACHE_HOME to a folder that has space and can be written") from None
+    return card.file
+
+
+def _is_complete(card: Card) -> bool:
+    return card.file.is_file() and sha256(card.file) == card.sha256
+
+
+@contextlib.contextmanager
+def _lock(file: Path) -> Iterator[None]:
+    """Let one process at a time download a file. Raises OutputError if the folder cannot be written."""
+    with writing(file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handle = file.with_name(f".{file.name}.lock").open("w")
+    with handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            logger.info(f"another process downloads {file.name}; waiting for it")
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError as error:  # a file system without locks
+            logger.debug(f"{file.parent} has no locks: {error}")
+        yield
+
+
+def _download(card: Card, silence_s: float) -> None:
+    """Write the card's file. Raises ModelError, OutputError."""
     target = AtomicFile(card.file)
     try:
         with target.begin().open("wb") as part:
-            digest = _fetch(card, part, timeout_s)
+            digest = _fetch(card, part, silence_s)
         if digest != card.sha256:
             raise wrong(
                 card,
@@ -71,39 +103,8 @@ def pull(card: Card, *, timeout_s: float = 60) -> Path:
                 f"{card.sha256}. It was deleted; try again, and if the error persists, the server's file has changed",
             )
         target.finish()
-    except OutputError as error:
-        raise wrong(card, f"{error}{_writable_copy(card, error)}") from None
     finally:
         target.discard()
-    return card.file
-
-
-def _remove_abandoned_parts(file: Path) -> None:
-    """Remove the part files of pulls that were killed; those of running ones are locked."""
-    for part in file.parent.glob(f".{glob.escape(file.name)}*.part"):
-        with contextlib.suppress(OSError):  # a folder that cannot be written
-            sweep(part)
-
-
-def _writable_copy(card: Card, error: OutputError) -> str:
-    """Return the way out of a folder that cannot be written, such as that of an installed package."""
-    if getattr(error.__cause__, "errno", None) not in _NOT_WRITABLE:
-        return ""
-    copy = Path("models", card.path.name)
-    return f"; copy {card.path} to a folder of yours and pull it there: streamkit models pull {copy}"
-
-
-def _check_target(card: Card) -> None:
-    """Check that the file is an ONNX file in the card's folder, with links resolved."""
-    folder, file = card.path.parent.resolve(), card.file.resolve()
-    if file.suffix.lower() == ".onnx" and file.is_relative_to(folder):
-        return
-    hint = "write a file name such as net.onnx or weights/net.onnx in the card"
-    if file.suffix.lower() == ".onnx":
-        hint += ", or download the file manually and remove url and sha256"
-    where = load_file(card.path)[0].follow(["file"])[0]
-    text = f"file names {file}, and pull writes only files *.onnx in the card's folder {folder} or below; {hint}"
-    raise ModelError([where.problem(text)])
 
 
 class _HttpRedirects(urllib.request.HTTPRedirectHandler):
@@ -118,32 +119,80 @@ class _HttpRedirects(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-def _fetch(card: Card, part: IO[bytes], timeout_s: float) -> str:
+class _HttpConnection(http.client.HTTPConnection):
+    """Waits for a connection for a shorter time than for an answer."""
+
+    def connect(self) -> None:
+        silence_s = self.timeout
+        self.timeout = _CONNECT_S
+        super().connect()
+        self.sock.settimeout(silence_s)
+
+
+class _HttpsConnection(_HttpConnection, http.client.HTTPSConnection):
+    """The same with TLS: `super().connect` above is that of the second base."""
+
+
+class _HttpHandler(urllib.request.HTTPHandler):
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_HttpConnection, req)
+
+
+class _HttpsHandler(urllib.request.HTTPSHandler):
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_HttpsConnection, req)
+
+
+def _fetch(card: Card, part: IO[bytes], silence_s: float) -> str:
     """Stream the url into an open file; return its SHA-256. Raises ModelError, OutputError."""
     digest = hashlib.sha256()
     fetched_bytes = 0
     try:
         request = urllib.request.Request(card.url, headers={"User-Agent": "streamkit"})
-        opener = urllib.request.build_opener(_HttpRedirects)
-        with contextlib.closing(opener.open(request, timeout=timeout_s)) as response:
+        opener = urllib.request.build_opener(_HttpRedirects, _HttpHandler, _HttpsHandler)
+        with contextlib.closing(opener.open(request, timeout=silence_s)) as response:
             size_bytes = _content_length(response.headers)
             if size_bytes is not None and size_bytes > _MAX_BYTES:
                 raise wrong(card, f"its url has {size_bytes:,} bytes, and {_TOO_LARGE}")
-            while chunk := response.read(_CHUNK):
-                digest.update(chunk)
-                fetched_bytes += len(chunk)
-                if fetched_bytes > _MAX_BYTES:
-                    raise wrong(card, f"its url has more than {_MAX_BYTES:,} bytes, and {_TOO_LARGE}")
-                _write(card, part, chunk)
+            with _progress(card, size_bytes) as advance:
+                while chunk := response.read(_CHUNK):
+                    digest.update(chunk)
+                    fetched_bytes += len(chunk)
+                    if fetched_bytes > _MAX_BYTES:
+                        raise wrong(card, f"its url has more than {_MAX_BYTES:,} bytes, and {_TOO_LARGE}")
+                    _write(card, part, chunk)
+                    advance(len(chunk))
     except urllib.error.HTTPError as error:
         error.close()
-        raise wrong(card, mask(f"{card.url} answers {error.code} {error.reason}")) from None
+        raise _not_fetched(card, f"answers {error.code} {error.reason}") from None
     except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: a malformed address
         reason = getattr(error, "reason", None) or error
-        raise wrong(card, mask(f"{card.url} cannot be fetched: {reason}")) from None
+        raise _not_fetched(card, f"cannot be fetched: {getattr(reason, 'strerror', None) or reason}") from None
     if size_bytes is not None and fetched_bytes != size_bytes:
-        raise wrong(card, f"{mask(card.url)} broke off after {fetched_bytes} of {size_bytes} bytes; try again")
+        raise _not_fetched(card, f"broke off after {fetched_bytes} of {size_bytes} bytes; try again")
     return digest.hexdigest()
+
+
+def _not_fetched(card: Card, cause: str) -> ModelError:
+    """Return the error for a download that failed, with the way to do without."""
+    by_hand = f"or download it elsewhere and put it here: {card.file}"
+    return wrong(card, f"{mask(f'{card.url} {cause}')}; {by_hand}")
+
+
+@contextlib.contextmanager
+def _progress(card: Card, size_bytes: int | None) -> Iterator[Callable[[int], None]]:
+    """Show a download: a bar on a terminal, else a line. Yields a function that takes the number of further bytes."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    console = Console(stderr=True)
+    size = "" if size_bytes is None else f" ({size_bytes / 1e6:.1f} MB)"
+    logger.info(f"downloading {card.name}{size} from {mask(card.url)}, once: it stays at {card.file}")
+    columns = (TextColumn(card.name, markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    hidden = logs_json() or not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden) as bars:
+        task = bars.add_task("", total=size_bytes)
+        yield lambda chunk_bytes: bars.advance(task, chunk_bytes)
 
 
 def _content_length(headers: Mapping[str, str]) -> int | None:
@@ -155,5 +204,6 @@ def _content_length(headers: Mapping[str, str]) -> int | None:
 def _write(card: Card, part: IO[bytes], chunk: bytes) -> None:
     try:
         part.write(chunk)
+        part.flush()  # an error at the end of the file belongs here, too
     except OSError as error:
         raise output_error(card.file, error) from error

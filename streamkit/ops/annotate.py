@@ -67,6 +67,7 @@ def annotate(
     if style.masks > 0:
         add(_REGION, *figures.regions(facts, layout, style, atlas))
     drawn, labels = _analytics(shown, layout, style)
+    labels += _titles(layout, style)
     add(_SHAPE, *figures.shapes(drawn, layout))
     for table in tables:
         table = _drawn_rows(table, layout, style)
@@ -116,7 +117,7 @@ def _drawn_rows(table: Detections, layout: figures.FrameLayout, style: Style) ->
     shown &= (x1 <= layout.width[frame]) & (y1 <= layout.height[frame])
     if table.track_id is not None and not style.untracked:
         shown &= table.track_id >= 0
-    if style.only:
+    if style.only is not None:
         is_chosen = np.array([name in style.only for name in table.labels], bool)
         named = (table.class_id >= 0) & (table.class_id < len(is_chosen))
         shown[named] &= is_chosen[table.class_id[named]]
@@ -180,7 +181,7 @@ def _analytics(
                 if not style.analytics:
                     continue
                 number = _ZONES
-            elif style.only and shape.label not in style.only:
+            elif style.only is not None and shape.label not in style.only:
                 continue
             else:
                 number = shape.track_id if style.color == "track" else shape.class_id
@@ -193,6 +194,16 @@ def _analytics(
                 text_color = int(layout.text_colors[frame, number % len(PALETTE)])
                 labels.append(_Label(frame, (x, y, x, y), color | int(_OPAQUE), text_color, [shape.text]))
     return drawn, labels
+
+
+def _titles(layout: figures.FrameLayout, style: Style) -> list[_Label]:
+    """Return the title of each frame with a surface."""
+    frames = np.flatnonzero(layout.width).tolist() if style.title else []
+    colors = [(int(layout.colors[frame, _ZONES]), int(layout.text_colors[frame, _ZONES])) for frame in frames]
+    return [
+        _Label(frame, (0, 0, 0, 0), color | int(_OPAQUE), text_color, [style.title])
+        for frame, (color, text_color) in zip(frames, colors, strict=True)
+    ]
 
 
 def _label_boxes(table: Detections, boxes: np.ndarray, turned: np.ndarray) -> np.ndarray:

@@ -51,7 +51,7 @@ def regions(facts: Sequence[Mapping[str, Any]], layout: FrameLayout, style: Styl
         (frame, mask, int(layout.colors[frame, zlib.crc32(label.encode()) % len(PALETTE)]))
         for frame, facts_of_frame in enumerate(facts)
         for label, mask in facts_of_frame.get("segmentation", {}).items()
-        if layout.width[frame] and (not style.only or label in style.only)
+        if layout.width[frame] and (style.only is None or label in style.only)
     )
     return _stencils(regions_of_frames, style, atlas)
 

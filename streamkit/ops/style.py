@@ -25,12 +25,13 @@ class Style:
         thickness: thickness of lines in pixels; None for one by the frame's size. Odd numbers are rounded up.
         text_size: height of a label in pixels, likewise.
         fill: opacity of a box's inside, 0 to 1.
-        only: names of the classes to draw; empty for all.
+        only: names of the classes to draw; None for all.
         masks: opacity of masks, 0 to 1.
         min_keypoint_score: minimum score of a keypoint to draw it.
         analytics: draw lines and zones with their counts.
         untracked: draw objects without a track, in tables that have tracks.
         fit_labels: shorten labels that are much larger than their object, or leave them out.
+        title: text in the upper left corner of each frame.
     """
 
     labels: bool = True
@@ -40,12 +41,13 @@ class Style:
     thickness: int | None = None
     text_size: int | None = None
     fill: float = 0.0
-    only: tuple[str, ...] = ()
+    only: tuple[str, ...] | None = None
     masks: float = 0.4
     min_keypoint_score: float = 0.3
     analytics: bool = True
     untracked: bool = False
     fit_labels: bool = False
+    title: str = ""
 
     def line_width(self, short_side: int) -> int:
         """The thickness of lines, even, by the frame's shorter side in pixels: 2 at 360, 4 at 1080."""

@@ -457,7 +457,8 @@ class PipelineRun(Controls):
         """All counts, which other processes merge with theirs."""
         return RunCounts(
             dict(self.finished), dict(self.detections), dict(self.events), self.counts(), self.meters(),
-            dict(self.latency), self.event_counts, self.queues(),
+            dict(self.latency), self.event_counts, self.queues(), self.outputs.labels_by_table(),
+            dict(self.outputs.unsure),
         )  # fmt: skip
 
     def counts(self) -> dict[str, int]:

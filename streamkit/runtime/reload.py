@@ -44,7 +44,7 @@ from streamkit.runtime.run_delegate import R, RunDelegate
 logger = logging.getLogger(__name__)
 
 _POLL_S = 0.5
-_OVER_RUNS = ("detections", "events", "counts", "stages")
+_OVER_RUNS = ("detections", "events", "counts", "stages", "labels", "unsure")
 
 
 def watching(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from streamkit.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from streamkit.runtime.run import Run
+    from streamkit.runtime.run import Run, RunConfig
 
 
 def prepare(load: Callable[[], Any], path: Path, set_: dict[str, str]) -> tuple[Any, Any]:
@@ -24,22 +24,24 @@ def prepare(load: Callable[[], Any], path: Path, set_: dict[str, str]) -> tuple[
     Raises:
         ConfigError: the YAML is invalid, or a stage cannot run on several devices.
     """
-    from streamkit.runtime.prepare import prepare as prepare_run
     from streamkit.runtime.preview.gallery import Gallery
-    from streamkit.runtime.preview.stage import follow_sinks
     from streamkit.runtime.reload import watching
     from streamkit.runtime.run import RunConfig
 
     gallery = Gallery()
     config = RunConfig(keep_running=True, realtime=True)
+    return watching(path, load, None, set_, lambda graph: with_preview(graph, path, set_, config, gallery)), gallery
 
-    def make(graph: Any) -> Any:
-        running = prepare_run(graph, path, set_, config, gallery=gallery)
-        follow_sinks(running, gallery)
-        running.alarms.listen(lambda time_s, event: gallery.add_events(time_s, [event], None))
-        return running
 
-    return watching(path, load, None, set_, make), gallery
+def with_preview(graph: Any, path: Path, set_: dict[str, str], config: RunConfig, gallery: Any) -> Any:
+    """The run of a graph, with images and events for the page in a gallery; see `prepare`."""
+    from streamkit.runtime.prepare import prepare as prepare_run
+    from streamkit.runtime.preview.stage import follow_sinks
+
+    running = prepare_run(graph, path, set_, config, gallery=gallery)
+    follow_sinks(running, gallery)
+    running.alarms.listen(lambda time_s, event: gallery.add_events(time_s, [event], None))
+    return running
 
 
 def open_store(folder: Path, keep_events: str, keep_size: str) -> Any:

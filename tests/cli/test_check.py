@@ -9,6 +9,7 @@ from streamkit.config.checks.stages import check_networks
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
 from streamkit.core.errors import ConfigError
+from streamkit.core.user_cache import user_cache
 
 ROOT = Path(__file__).resolve().parents[2]
 CARD = "task: detect\nfamily: yolox\nfile: {name}.onnx\ninput: {{size: [64, 64]}}\nlabels: [a]\nlicense: none\n"
@@ -41,8 +42,8 @@ def test_a_missing_network_is_reported_where_the_pipeline_names_its_card(cards):
     assert check_problems(f"sources: {{a: 'test://'}}\nstages:\n{stages}", cards) == [
         f"3:31: one: model card one ({cards}/one.yaml): its file {cards}/one.onnx does not exist; put the ONNX file "
         f"there; the card {cards}/one.yaml has no url to fetch it from",
-        f"6:12: b: model card two ({cards}/two.yaml): its file {cards}/two.onnx does not exist; fetch it with: "
-        "streamkit models pull two",
+        f"6:12: b: model card two ({cards}/two.yaml): its file "
+        f"{user_cache('models', 'two-abababababab.onnx')} does not exist; fetch it with: streamkit models pull two",
     ]
 
 

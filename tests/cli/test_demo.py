@@ -6,13 +6,15 @@ tests/repository/test_wheel.py runs it on its whole video.
 from pathlib import Path
 
 import pytest
+import yaml
 from support.clips import write
+from support.default_network import shipped_as_default
 
 from streamkit.cli.demo import claim
-from streamkit.cli.starter import template_text
+from streamkit.cli.starter import demo_text
 from streamkit.core.errors import ConfigError, MissingPackage
 
-TEXT = template_text("detect")
+TEXT = demo_text()
 
 
 def test_demo_runs_again_in_its_folder(here, tmp_path, monkeypatch):
@@ -22,7 +24,7 @@ def test_demo_runs_again_in_its_folder(here, tmp_path, monkeypatch):
     for _ in range(2):
         completed = here(*words, cwd=tmp_path)
         assert completed.returncode == 0, completed.stderr
-        assert "Next: edit there/pipeline.yaml and run it with: streamkit run there/pipeline.yaml" in completed.stdout
+        assert "edit there/pipeline.yaml and run it with: streamkit run there/pipeline.yaml" in completed.stdout
     names = {path.relative_to(tmp_path / "there").as_posix() for path in (tmp_path / "there").rglob("*.*")}
     assert names == {".streamkit-demo", "pipeline.yaml", "samples/street.mp4", "out/street.mp4", "out/street.jsonl"}
     assert (tmp_path / "there" / "samples" / "street.mp4").read_bytes() == short.read_bytes()
@@ -34,6 +36,22 @@ def test_demo_runs_again_in_its_folder(here, tmp_path, monkeypatch):
         "streamkit demo FOLDER\n"
     )
     assert (tmp_path / "there" / "pipeline.yaml").read_text() == "mine"
+
+
+def test_the_picture_of_the_drawn_scene_says_demo():
+    assert yaml.safe_load(TEXT)["stages"]["draw"] == {"title": "demo"}
+
+
+def test_a_video_is_processed_with_the_default_network(here, root, tmp_path):
+    shipped_as_default(tmp_path)
+    write(tmp_path / "my.mp4", 64, 48, 2)
+    completed = here("demo", "my.mp4", "--device", "cpu", cwd=tmp_path)
+    assert completed.returncode == 0, completed.stderr
+    assert "  my: my.mp4\n" in completed.stdout
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["my.jsonl", "my.mp4"]
+    missing = here("demo", "other.mp4", cwd=tmp_path)
+    assert (missing.returncode, missing.stderr) == (2, "there is no file other.mp4\n")
+    assert not (tmp_path / "other.mp4").exists()
 
 
 def test_a_folder_of_the_user_is_refused(tmp_path):

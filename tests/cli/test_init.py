@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from support.commands import Here
+from support.default_network import shipped_as_default
 
 from streamkit.cli import starter
 from streamkit.cli.starter import TEMPLATES
@@ -18,7 +19,7 @@ OUTPUTS = {
 
 
 def test_every_template_is_listed_and_short():
-    assert sorted(TEMPLATES) == sorted(path.stem for path in FOLDER.iterdir())
+    assert sorted([*TEMPLATES, "demo"]) == sorted(path.stem for path in FOLDER.iterdir())
     for name in TEMPLATES:
         lines = starter.template_text(name).splitlines()
         assert len(lines) <= 35
@@ -27,6 +28,7 @@ def test_every_template_is_listed_and_short():
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_a_template_passes_check_and_runs(here: Here, tmp_path: Path, name: str) -> None:
+    shipped_as_default(tmp_path)
     written = here("init", name, cwd=tmp_path)
     assert written.returncode == 0, written.stderr
     assert written.stdout.splitlines() == [

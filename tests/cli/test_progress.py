@@ -66,6 +66,28 @@ def test_a_detector_without_any_object_has_a_hint(capsys):
     assert "found no object" not in "".join(summary_lines(capsys, detections={"detect": 0}, frames=0))
 
 
+def test_the_last_line_says_what_was_found(capsys):
+    labels = {"detect": {"person": 310, "car": 1204, "bus": 2, "sheep": 1}, "plates": {"bench": 2, "sheep": 1, "tv": 1}}
+    lines = summary_lines(
+        capsys,
+        detections={"detect": 1517},
+        labels=labels,
+        stages={"door": {"frames": 1000, "seconds": 0.0}, "yard": {"frames": 1000, "seconds": 0.0}},
+        events_by_stage={"door": {"crossed": 12}, "yard": {"entered": 3, "left": 1}, "decode": {"started": 40}},
+    )
+    assert lines[-1] == (
+        "found 1,204 cars, 310 persons, 2 buses, 2 sheep, 2 benches, 1 other in 1,000 frames (an object counts in each "
+        "frame); 12 crossed door, 3 entered yard, 1 left yard"
+    )
+    assert summary_lines(capsys, labels={}, events_by_stage={})[1:] == []
+
+
+@pytest.mark.parametrize(("unsure", "objects", "hint"), [(11, 20, True), (10, 20, False), (19, 19, False)])
+def test_scores_just_above_the_threshold_have_a_hint(unsure, objects, hint, capsys):
+    lines = summary_lines(capsys, detections={"detect": objects}, unsure={"detect": unsure})
+    assert ("most objects of detect have a score just above min_score" in lines[-1]) is hint
+
+
 def test_objects_removed_by_thresholds_are_shown_with_verbose(capsys):
     counts = {"frames failed": 2, "boxes removed: min_score": 8_014_295}
     assert summary_lines(capsys, counts=counts)[1:] == ["counts: frames failed 2"]

@@ -4,6 +4,7 @@ import pytest
 
 from streamkit.core.detections import Skeleton
 from streamkit.core.errors import ModelError
+from streamkit.core.user_cache import user_cache
 from streamkit.models.card import called, family_of, find_card, list_cards, load_card, shipped_models
 from streamkit.models.families import FAMILIES, family
 from streamkit.models.labels import LABEL_LISTS
@@ -63,7 +64,7 @@ def test_all_keys_are_read(tmp_path):
     write(tmp_path, "no\n\n  yes \n", "names.txt")
     card = load_card(write(tmp_path, ALL_KEYS.replace("SUM", "Ab" * 32)))
     assert card.labels == ("no", "yes")
-    assert card.file == tmp_path.resolve() / "sub" / "net.onnx"
+    assert card.file == user_cache("models", f"net-{card.sha256[:12]}.onnx")
     assert card.sha256 == "ab" * 32
     assert (card.input.resize, card.input.resize_to, card.input.color) == ("crop", 256, "bgr")
     assert (card.input.scale, card.input.mean, card.input.std[2]) == (0.01, (0.485, 0.456, 0.406), 0.225)

@@ -9,8 +9,10 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
+from support.full_disk import small_disk
 
 from streamkit.core.errors import ModelError
 from streamkit.models.card import Card, load_card
@@ -26,7 +28,10 @@ REDIRECTS = {
 
 
 class _Files(http.server.BaseHTTPRequestHandler):
+    requests: ClassVar[list[str]] = []
+
     def do_GET(self):
+        self.requests.append(self.path)
         if self.path.startswith("/gone"):
             self.send_error(404)
             return
@@ -40,6 +45,11 @@ class _Files(http.server.BaseHTTPRequestHandler):
             length = {"/huge": 2**31 + 1, "/odd": "many", "/less": -5}.get(self.path, len(CONTENT))
             self.send_header("Content-Length", str(length))
         self.end_headers()
+        if self.path == "/slow":
+            for start in range(0, len(CONTENT), len(CONTENT) // 6):
+                time.sleep(0.1)
+                self.wfile.write(CONTENT[start : start + len(CONTENT) // 6])
+            return
         self.wfile.write(CONTENT[:1000] if self.path.startswith("/short") else CONTENT)
 
     def log_message(self, *args):
@@ -58,8 +68,11 @@ def address():
 
 
 @pytest.fixture(autouse=True)
-def _no_proxy(monkeypatch):
+def cache(tmp_path, monkeypatch) -> Path:
+    """The folder of downloaded networks; it does not exist yet."""
     monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "streamkit" / "models"
 
 
 @pytest.fixture
@@ -85,24 +98,41 @@ def fails(card: Card) -> str:
     return str(caught.value).removeprefix(f"{card.path}: ")
 
 
-def test_pull_downloads_and_checks_the_file(card):
-    assert pull(card) == card.file
+def networks_in(folder: Path) -> list[str]:
+    """The files of a folder without its locks."""
+    return sorted(path.name for path in folder.iterdir() if path.suffix != ".lock")
+
+
+def test_pull_downloads_and_checks_the_file(card, cache):
+    assert pull(card) == card.file == cache / f"net-{card.sha256[:12]}.onnx"
     assert card.file.read_bytes() == CONTENT
-    assert [path.name for path in card.file.parent.iterdir()] == ["net.onnx"]
+    assert networks_in(cache) == [card.file.name]
     assert card.file.stat().st_mode & 0o777 == 0o644
 
 
 def test_an_existing_file_is_not_downloaded_again(card):
-    card.file.parent.mkdir()
+    card.file.parent.mkdir(parents=True)
     card.file.write_bytes(CONTENT)
     assert pull(replace(card, url="http://127.0.0.1:9/none")) == card.file
+    assert [path.name for path in card.file.parent.iterdir()] == [card.file.name]
 
 
 def test_a_wrong_file_is_replaced(card):
-    card.file.parent.mkdir()
+    card.file.parent.mkdir(parents=True)
     card.file.write_bytes(b"old")
     pull(card)
     assert card.file.read_bytes() == CONTENT
+
+
+def test_a_file_beside_the_card_is_taken_unless_one_was_downloaded(card):
+    beside = card.path.parent / "files" / "net.onnx"
+    beside.parent.mkdir()
+    beside.write_bytes(CONTENT)
+    there = load_card(card.path)
+    assert pull(replace(there, url="http://127.0.0.1:9/none")) == there.file == beside
+    beside.write_bytes(b"old")
+    pull(card)
+    assert load_card(card.path).file == card.file
 
 
 @pytest.mark.parametrize("old", [None, b"old"])
@@ -110,25 +140,56 @@ def test_a_wrong_file_is_replaced(card):
     ("page", "sum_", "expected"),
     [
         ("net.onnx", "0" * 64, "is not the file of this card: its SHA-256 is"),
-        ("gone", None, "/gone answers 404 Not Found"),
-        ("short", None, "/short broke off after 1000 of 768000 bytes; try again"),
+        ("gone", None, "/gone answers 404 Not Found; or download it elsewhere and put it here: "),
+        ("short", None, "/short broke off after 1000 of 768000 bytes; try again; or download it elsewhere and put it"),
     ],
 )
 def test_a_failed_download_changes_nothing(page, sum_, expected, old, card, address):
     if old is not None:
-        card.file.parent.mkdir()
+        card.file.parent.mkdir(parents=True)
         card.file.write_bytes(old)
     assert expected in fails(replace(card, url=f"{address}/{page}", sha256=sum_ or card.sha256))
-    left = [path.read_bytes() for path in card.file.parent.iterdir()]
+    left = [(card.file.parent / name).read_bytes() for name in networks_in(card.file.parent)]
     assert left == ([] if old is None else [old])
 
 
 def test_a_silent_server_times_out(card):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         there = replace(card, url=f"http://127.0.0.1:{silent.getsockname()[1]}/net.onnx")
+        started_s = time.monotonic()
         with pytest.raises(ModelError, match="cannot be fetched: timed out"):
-            pull(there, timeout_s=0.1)
-    assert list(card.file.parent.iterdir()) == []
+            pull(there, silence_s=0.1)
+        assert time.monotonic() - started_s < 3
+    assert networks_in(card.file.parent) == []
+
+
+def test_a_server_that_accepts_no_connection_is_left_within_5_s(card):
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
+        place = full.getsockname()
+        waiting = [socket.socket() for _ in range(8)]
+        for client in waiting:  # fill the queue of connections: further ones are not answered
+            client.setblocking(False)
+            client.connect_ex(place)
+        started_s = time.monotonic()
+        assert "cannot be fetched: timed out" in fails(replace(card, url=f"http://127.0.0.1:{place[1]}/net.onnx"))
+        assert time.monotonic() - started_s < 5
+        for client in waiting:
+            client.close()
+
+
+def test_a_slow_server_is_waited_for(card, address):
+    assert pull(replace(card, url=f"{address}/slow"), silence_s=0.5).read_bytes() == CONTENT
+
+
+def test_a_full_disk_is_reported_and_leaves_nothing(card, tmp_path, monkeypatch):
+    with small_disk(tmp_path / "small") as disk:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(disk.folder))
+        full = load_card(card.path)
+        assert fails(full) == (
+            f"cannot write {full.file}: the disk is full; set XDG_CACHE_HOME to a folder that has space and can be "
+            "written"
+        )
+        assert networks_in(full.file.parent) == []
 
 
 def test_an_unreachable_server_is_reported(card):
@@ -154,82 +215,23 @@ def test_a_card_without_url_is_refused(card):
     assert text == f"the card has no url. Ask the authors. (its place: {card.file})"
 
 
-def test_a_folder_that_cannot_be_created_is_reported(card, tmp_path):
-    (tmp_path / "files").write_text("a file")
-    assert fails(card) == f"cannot write {card.file}: a part of the path is a file where a folder is needed"
-
-
-def test_an_unwritable_package_folder_is_reported(card):
-    text = fails(replace(card, path=Path("/sys/net.yaml"), file=Path("/sys/files/net.onnx")))
-    assert re.fullmatch(
-        r"cannot write /sys/files/net\.onnx: [\w\s-]+; copy /sys/net\.yaml to a folder of yours and pull it there: "
-        r"streamkit models pull models/net\.yaml",
-        text,
+def test_a_cache_that_cannot_be_created_is_reported(card, tmp_path):
+    (tmp_path / "cache").write_text("a file")
+    assert fails(card) == (
+        f"cannot write {card.file}: a part of the path is a file where a folder is needed; set XDG_CACHE_HOME to a "
+        "folder that has space and can be written"
     )
 
 
-def placed(tmp_path, address, file: str) -> Card:
-    """A card in a folder `cards` with this `file:`."""
-    path = tmp_path / "cards" / "net.yaml"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(
-        f"task: detect\nfamily: yolox\nfile: {file}\nurl: {address}/net.onnx\n"
-        f'sha256: "{hashlib.sha256(CONTENT).hexdigest()}"\ninput: {{size: [64, 64]}}\nlabels: [a]\n'
-    )
-    return load_card(path)
-
-
-def files_in(folder) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-
-
-@pytest.mark.parametrize("file", ["net.onnx", "a/b/net.ONNX", "./a/../net.onnx"])
-def test_a_path_within_the_cards_folder_is_written(file, tmp_path, address):
-    card = placed(tmp_path, address, file)
-    assert pull(card).read_bytes() == CONTENT
-    assert len(files_in(tmp_path)) == 2
-
-
-@pytest.mark.parametrize("file", ["../net.onnx", "a/../../net.onnx", "/{tmp}/net.onnx", "link/net.onnx", "link.onnx"])
-def test_a_path_outside_the_cards_folder_is_refused(file, tmp_path, address):
-    (tmp_path / "cards").mkdir()
+@pytest.mark.parametrize("file", ["../../net.onnx", "/etc/net.onnx", "link/net.onnx", "authorized_keys", ".onnx"])
+def test_only_the_cache_is_written_whatever_the_card_names(file, card, tmp_path, cache):
     (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "cards" / "link").symlink_to(tmp_path / "elsewhere")
-    (tmp_path / "cards" / "link.onnx").symlink_to(tmp_path / "elsewhere" / "net.onnx")
-    card = placed(tmp_path, address, file.replace("/{tmp}", str(tmp_path)))
-    with pytest.raises(ModelError) as caught:
-        pull(card)
-    assert str(caught.value) == (
-        f"{card.path}:3:7: file names {card.file}, and pull writes only files *.onnx in the card's folder "
-        f"{tmp_path / 'cards'} or below; write a file name such as net.onnx or weights/net.onnx in the card, or "
-        "download the file manually and remove url and sha256"
-    )
-    assert files_in(tmp_path) == ["cards/net.yaml"]
-
-
-def test_a_link_created_after_loading_the_card_is_refused(tmp_path, address):
-    card = placed(tmp_path, address, "a/net.onnx")
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "cards" / "a").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ModelError, match=f"file names {tmp_path}/elsewhere/net.onnx, and pull writes only"):
-        pull(card)
-    assert files_in(tmp_path) == ["cards/net.yaml"]
-
-
-@pytest.mark.parametrize("file", ["authorized_keys", "net.onnx.py", ".onnx", "net.yaml"])
-def test_another_kind_of_file_is_refused(file, tmp_path, address):
-    card = placed(tmp_path, address, file)
-    before = card.path.read_bytes()
-    with pytest.raises(ModelError, match=r"weights/net\.onnx in the card$"):
-        pull(card)
-    assert files_in(tmp_path) == ["cards/net.yaml"]
-    assert card.path.read_bytes() == before
-
-
-def test_a_linked_folder_of_cards_is_accepted(tmp_path, address):
-    placed(tmp_path, address, "net.onnx")
-    (tmp_path / "mine").symlink_to(tmp_path / "cards")
-    assert pull(load_card(tmp_path / "mine" / "net.yaml")) == tmp_path / "cards" / "net.onnx"
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    card.path.write_text(re.sub("file: .*", f"file: {file}", card.path.read_text()))
+    downloaded = pull(load_card(card.path))
+    assert downloaded.parent == cache
+    assert downloaded.suffix == ".onnx"
+    assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 TOO_LARGE = (
@@ -244,7 +246,7 @@ def test_a_length_above_2_gib_is_refused_before_writing(card, address, monkeypat
         pull(replace(card, url=f"{address}/huge"))
     assert str(caught.value) == f"{card.path}: its url has 2,147,483,649 bytes, and {TOO_LARGE}"
     assert calls == []
-    assert list(card.file.parent.iterdir()) == []
+    assert networks_in(card.file.parent) == []
 
 
 @pytest.mark.parametrize("page", ["unknown", "odd", "less"])
@@ -255,7 +257,7 @@ def test_a_file_of_unknown_length_is_limited_while_downloading(page, card, addre
     card.file.unlink()
     monkeypatch.setattr("streamkit.models.pull._MAX_BYTES", len(CONTENT) - 1)
     assert fails(there) == f"its url has more than {len(CONTENT) - 1:,} bytes, and {TOO_LARGE}"
-    assert list(card.file.parent.iterdir()) == []
+    assert networks_in(card.file.parent) == []
 
 
 def test_a_redirect_to_http_is_followed(card, address):
@@ -267,7 +269,7 @@ def test_a_redirect_to_another_scheme_is_refused(page, card, address):
     text = fails(replace(card, url=f"{address}/{page}"))
     assert text.startswith(f"{address}/{page} answers 302 Found")
     assert ("file:///etc/hostname" if page == "file" else "ftp://127.0.0.1:9/net.onnx") in text
-    assert files_in(card.file.parent) == []
+    assert networks_in(card.file.parent) == []
 
 
 PULL = """
@@ -302,22 +304,29 @@ def endless_address():
             connection.close()
 
 
-def test_a_partial_file_of_a_killed_pull_is_removed(card, endless_address):
+def test_the_partial_file_of_a_killed_pull_is_replaced(card, address, endless_address):
     text = card.path.read_text()
     card.path.write_text(re.sub("url: .*", f"url: {endless_address}/net.onnx", text))
     with subprocess.Popen([sys.executable, "-c", PULL, str(card.path)]) as process:
         deadline_s = time.monotonic() + 20
-        while not any(path.stat().st_size for path in card.file.parent.glob(".net.onnx*.part")):
+        while not any(path.stat().st_size for path in card.file.parent.glob(".net-*.part")):
             assert process.poll() is None
             assert time.monotonic() < deadline_s
             time.sleep(0.01)
-        with pytest.raises(ModelError, match="another run is writing it"):
-            pull(card)
-        process.terminate()
-    assert [path.suffix for path in card.file.parent.iterdir()] == [".part"]
-    card.file.write_bytes(CONTENT)  # copied there by hand meanwhile: nothing is fetched
-    assert pull(card) == card.file
-    assert files_in(card.file.parent) == ["net.onnx"]
+        process.kill()
+    assert len(networks_in(card.file.parent)) == 1
+    assert pull(card).read_bytes() == CONTENT
+    assert networks_in(card.file.parent) == [card.file.name]
+
+
+def test_processes_that_pull_at_once_download_once(card, address, cache):
+    slow = re.sub("url: .*", f"url: {address}/slow", card.path.read_text())
+    card.path.write_text(slow)
+    before = len(_Files.requests)
+    processes = [subprocess.Popen([sys.executable, "-c", PULL, str(card.path)]) for _ in range(2)]
+    assert [process.wait(timeout=30) for process in processes] == [0, 0]
+    assert card.file.read_bytes() == CONTENT
+    assert _Files.requests[before:] == ["/slow"]
 
 
 @pytest.mark.parametrize("url", ["http://[::1/net.onnx", "http://127.0.0.1:no/net.onnx", "http://h/a b\x7f"])

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 import click
 import pytest
 import yaml
+from support.default_network import shipped_as_default
 
 from streamkit.cli import cli
 from streamkit.cli.check import check
@@ -169,6 +170,8 @@ def test_every_pipeline_passes_check(snippet, tmp_path, monkeypatch):
     if "best.onnx" in snippet.text:  # the reader's own network
         shutil.copy(ROOT / "models" / "demo.onnx", tmp_path / "best.onnx")
         (tmp_path / "labels.txt").write_text("car\nperson\nbike\n")
+    if "model: auto" in snippet.text:  # which would be downloaded
+        shipped_as_default(tmp_path)
     if "visit.mp4" in snippet.text:  # the reader's own video
         shutil.copy(ROOT / "samples" / "street.mp4", tmp_path / "visit.mp4")
     path, text = tmp_path / "pipeline.yaml", snippet.text

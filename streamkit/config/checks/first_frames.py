@@ -23,12 +23,15 @@ Sizes = Mapping[str, tuple[int, int]]
 
 def check_first_frames(graph: Graph) -> None:
     """Warn of files that cannot be opened, and of lines and areas outside of the frames of a source."""
-    sizes = _open_files(graph)
-    warnings = dict.fromkeys(warning for node in graph.nodes.values() for warning in _shapes_outside(node, sizes))
-    graph.config.warnings.extend(warnings)
+    graph.config.warnings.extend(shapes_outside(graph, open_files(graph)))
 
 
-def _open_files(graph: Graph) -> Sizes:
+def shapes_outside(graph: Graph, sizes: Sizes) -> list[Problem]:
+    """Return a problem for each line or area that is outside of the frames of a source."""
+    return list(dict.fromkeys(problem for node in graph.nodes.values() for problem in _shapes_outside(node, sizes)))
+
+
+def open_files(graph: Graph) -> Sizes:
     """Read the size of the first frame of the sources, as far as it is known before the run; warn of other files."""
     warnings = graph.config.warnings
     sizes: dict[str, tuple[int, int]] = {}

@@ -14,10 +14,11 @@ from functools import partial
 import numpy as np
 
 from streamkit.config.plan import Graph, Node, stages_above
-from streamkit.core.data import Batch, Event, Frame
+from streamkit.core.data import Batch, Event, Frame, array_module
 from streamkit.core.detections import Detections
 from streamkit.core.errors import describe
 from streamkit.core.stage import Sink
+from streamkit.models.card import Card
 from streamkit.runtime.execution.lane import Lane
 from streamkit.runtime.execution.meters import Histogram
 from streamkit.runtime.execution.tables import split
@@ -46,6 +47,8 @@ class GraphOutputs:
     Attributes:
         finished: frames by end.
         detections: objects by table.
+        labels: objects by table and label; those of tables that no stage needs on the host are left out.
+        unsure: objects by table whose score is in the lowest quarter above their detector's threshold.
         events: events by kind.
         event_counter: the same events by source, stage and more.
         latency: by end, from a frame's arrival or due time; live and paced sources only.
@@ -65,6 +68,9 @@ class GraphOutputs:
         self._passed = Counter[str]()
         self.finished = Counter[str]()
         self.detections = Counter[str]()
+        self.labels: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self.unsure = Counter[str]()
+        self._sure_scores = dict(_sure_scores(graph))
         self.events = Counter[str]()
         self.event_counter = EventCounter(graph)
         self.latency: defaultdict[str, Histogram] = defaultdict(Histogram)
@@ -78,6 +84,11 @@ class GraphOutputs:
     def counted(self) -> dict[str, set[str]]:
         """By end, the stages and tables whose events and objects are counted there."""
         return dict(self._ends.values())
+
+    def labels_by_table(self) -> dict[str, dict[str, int]]:
+        """Return a copy of `labels`."""
+        with self.lock:
+            return {table: dict(counts) for table, counts in self.labels.items()}
 
     def leave_out(self, counted_elsewhere: Collection[str]) -> None:
         """Do not count these stages and tables: another process does."""
@@ -110,9 +121,11 @@ class GraphOutputs:
         with self.lock:
             self.finished[name] += len(frames)
             for table in counted.intersection(batch.tables):
-                self.detections[table] += len(batch.table(table))
+                objects = batch.table(table)
+                self.detections[table] += len(objects)
+                self._count_labels(table, objects)
                 if self.by_source:
-                    _count_objects(batch, batch.table(table))
+                    _count_objects(batch, objects)
             for frame in frames:
                 for event in frame.events:
                     if event.stage in counted:
@@ -129,6 +142,14 @@ class GraphOutputs:
             self._source_complete(source)
         if self._listeners and frames:
             self._notify(batch, counted, every=id(lane) == self._first)
+
+    def _count_labels(self, table: str, objects: Detections) -> None:
+        """Count the labels and the unsure scores of a table on the host."""
+        if not len(objects) or array_module(objects.class_id) is not np:
+            return
+        self.labels[table].update(objects.label)
+        if table in self._sure_scores:
+            self.unsure[table] += int(np.count_nonzero(objects.score < self._sure_scores[table]))
 
     def _pass(self, ended: Sequence[str]) -> list[str]:
         """Note that these sources have ended at one end; return those that have ended at every end."""
@@ -175,6 +196,19 @@ def _above(graph: Graph, node: Node) -> set[str]:
     """Ids of a stage and of all stages above it, and the tables of the detectors among them."""
     nodes = [node, *stages_above(graph.nodes, node).values()]
     return {stage.id for stage in nodes} | {stage.table for stage in nodes if "detections" in stage.type.spec.writes}
+
+
+def _sure_scores(graph: Graph) -> Iterator[tuple[str, float]]:
+    """Yield the table of each detector with a network, and the score that ends the lowest quarter above its threshold.
+
+    With a threshold for each class, the card's counts.
+    """
+    for node in graph.nodes.values():
+        card = node.options.get("model")
+        if isinstance(card, Card) and "detections" in node.type.spec.writes:
+            min_score = node.options.get("min_score")
+            threshold = min_score if isinstance(min_score, int | float) else card.score
+            yield node.table, threshold + (1 - threshold) / 4
 
 
 def _count_objects(batch: Batch, table: Detections) -> None:

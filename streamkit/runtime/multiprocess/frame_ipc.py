@@ -380,4 +380,6 @@ class ParentStages:
             stages={id_: StageMeter.total([runner.meter]) for id_, runner in self.runners.items()},
             latency=dict(self.latency),
             event_counts=self.outputs.event_counter.counts(),
+            labels=self.outputs.labels_by_table(),
+            unsure=dict(self.outputs.unsure),
         )

@@ -23,6 +23,14 @@ def _sum_by_name(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return dict(sorted(_sum(parts).items()))
 
 
+def _sum_nested(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
+    total: dict[str, Counter[str]] = {}
+    for part in parts:
+        for name, counts in part.items():
+            total.setdefault(name, Counter()).update(counts)
+    return {name: dict(counts) for name, counts in total.items()}
+
+
 def _merge_stages(parts: Iterable[Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
     stages: dict[str, list[Mapping[str, Any]]] = {}
     for part in parts:
@@ -52,6 +60,8 @@ class RunCounts:
         latency: from a frame's arrival to each end of the graph, by the stage at that end.
         event_counts: events by source, stage and more; see `EventSeries`.
         queues: frames and batches that wait, by the stage they wait for.
+        labels: objects by table and label, see `GraphOutputs.labels`.
+        unsure: objects with a low score by table, see `GraphOutputs.unsure`.
     """
 
     finished: dict[str, int] = field(default_factory=dict, metadata={"by": _sum})
@@ -62,6 +72,11 @@ class RunCounts:
     latency: dict[str, Histogram] = field(default_factory=dict, metadata={"by": _merge_histograms})
     event_counts: EventCounts = field(default_factory=dict, metadata={"by": _sum})
     queues: dict[str, int] = field(default_factory=dict, metadata={"by": _sum})
+    labels: dict[str, dict[str, int]] = field(default_factory=dict, metadata={"by": _sum_nested})
+    unsure: dict[str, int] = field(default_factory=dict, metadata={"by": _sum})
+
+    def _events_by_stage(self) -> dict[str, dict[str, int]]:
+        return _sum_nested({series.stage: {series.kind: count}} for series, count in self.event_counts.items())
 
     @property
     def frames(self) -> int:
@@ -83,7 +98,10 @@ class RunCounts:
         """The counts as part of a report."""
         return {
             "detections": self.detections,
+            "labels": self.labels,
+            "unsure": self.unsure,
             "events": self.events,
+            "events_by_stage": self._events_by_stage(),
             "counts": self.counts,
             "stages": self.stages,
             "latency": {id_: histogram.summary() for id_, histogram in self.latency.items()},

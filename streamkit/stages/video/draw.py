@@ -133,12 +133,13 @@ class Draw(BatchStage):
     thickness: Annotated[Count | None, "of lines, in pixels, rounded up to even; by default by frame size."] = None
     text_size: Annotated[Count | None, "of labels, in pixels, rounded up to even; by default by frame size."] = None
     fill: Annotated[Score, "opacity of the tint inside a box; 0 leaves it clear."] = 0.0
-    only: Annotated[tuple[str, ...], "names of the classes to draw; all by default."] = ()
+    only: Annotated[tuple[str, ...] | None, "names of the classes to draw, [] for none; all by default."] = None
     masks: Annotated[Score, "opacity of masks; 0 omits them."] = 0.4
     min_keypoint_score: Annotated[Score, "minimum score of a keypoint that is drawn."] = 0.3
     analytics: Annotated[bool, "draw zones with the number of tracks in them, and lines with their counts."] = True
     trail: Annotated[Seconds | None, "draw where the foot of each track was for this long; needs a tracker."] = None
     untracked: Annotated[bool, "below a tracker, also draw objects without a track: weak, new, duplicate."] = False
+    title: Annotated[str, "text in the upper left corner of each frame."] = ""
     blur: Annotated[
         Hiding | None,
         "what to make unrecognizable before anything else is drawn: names of classes, or `all`; or {labels: [...]}, "
@@ -180,6 +181,7 @@ class Draw(BatchStage):
             self.min_keypoint_score,
             self.analytics,
             self.untracked,
+            title=self.title,
         )
 
     def process(self, batch: Batch) -> Batch:

@@ -20,6 +20,7 @@ def counts_of(frames: int, ms: float = 10.0) -> RunCounts:
         finished={"jsonl": frames, "draw": frames + 5}, detections={"detect": frames}, events={"seen": 1},
         counts={"z": 1, "a": 2}, stages={"detect": stage}, latency={"jsonl": histogram(*[ms / 1000] * frames)},
         event_counts={EventSeries("gate", "zone", "entered"): 3}, queues={"detect": 2},
+        labels={"detect": {"car": 2, "person": 1}}, unsure={"detect": 1},
     )  # fmt: skip
 
 
@@ -39,6 +40,8 @@ def test_counts_of_several_processes_are_summed() -> None:
         "detect": {"frames": 30, "instances": 2, "seconds": 0.03, "us_per_frame": 1000.0, "failed": 3},
         "all": {"frames": 0, "instances": 1, "seconds": 0.0, "us_per_frame": None},
     }
+    assert (total.labels, total.unsure) == ({"detect": {"car": 4, "person": 2}}, {"detect": 2})
+    assert total.report()["events_by_stage"] == {"zone": {"entered": 6}}
     assert (total.event_counts, total.queues) == ({EventSeries("gate", "zone", "entered"): 6}, {"detect": 4})
 
 

@@ -42,6 +42,23 @@ def test_objects_are_drawn_on_a_new_surface():
     assert np.array_equal(pixels[150, 150], pixels[300, 500])
 
 
+def test_no_class_at_all_may_be_chosen():
+    original = frame()
+    surface = original.surface
+    batch = Batch([original], tables={"detect": table((0, 1, 100, 100, 200, 200))})
+    assert drawing(only=()).process(batch).frames[0].surface is surface
+
+
+def test_a_title_is_in_the_corner_of_each_frame_without_objects_too():
+    batch = drawing(title="demo").process(Batch([frame(), frame(90, 160)], tables={"detect": table()}))
+    for title_frame in batch.frames:
+        differs = np.abs(rgb(title_frame).astype(int) - rgb(title_frame)[-1, -1]).max(axis=2) > 30
+        rows, columns = np.nonzero(differs)
+        assert rows.min() == columns.min() == 0
+        assert rows.max() < 20
+        assert 20 < columns.max() < 80
+
+
 def test_drawings_are_not_visible_in_another_branch():
     batch = Batch([frame()], tables={"detect": table((0, 1, 100, 100, 200, 200))})
     other = batch.fork()
