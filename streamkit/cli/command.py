@@ -28,6 +28,7 @@ from streamkit.cli.models import models
 from streamkit.cli.query import query
 from streamkit.cli.run import run
 from streamkit.cli.serve import serve
+from streamkit.cli.zones import zones
 from streamkit.core.errors import StreamkitError
 from streamkit.core.logs import FORMAT_VARIABLE, inherited_levels, logs_json, messages_to
 from streamkit.core.text import did_you_mean, renamed
@@ -91,6 +92,7 @@ for command in (
     track,
     count,
     blur,
+    zones,
     init,
     run,
     check,

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from streamkit.cli.progress import Display
     from streamkit.config.plan import Graph
     from streamkit.runtime.observe.telemetry import Telemetry
+    from streamkit.runtime.preview.gallery import Gallery
+    from streamkit.runtime.run import Run
+    from streamkit.serve.pipeline_file import PipelineFile
 
 MIN_SCORE = 0.35
 """Of the default network: below, it mostly finds what is not there. Other networks have a threshold of their own."""
@@ -220,7 +223,7 @@ def _run(options: DirectOptions, command: str, stages: dict[str, Any], draw: dic
 
         check_packages()
     display = open_display()
-    _check_sources(options.sources)
+    check_sources(options.sources)
     graph = _graph(text, options.device)
     click.echo(text, nl=False, err=options.jsonl == "-")
     sys.stdout.flush()
@@ -233,7 +236,7 @@ def _run(options: DirectOptions, command: str, stages: dict[str, Any], draw: dic
     return run_and_report(running, display, exported, write_report=write_report)
 
 
-def _check_sources(addresses: Sequence[str]) -> None:
+def check_sources(addresses: Sequence[str]) -> None:
     """Check that files exist and webcams can be opened, before a network is downloaded. Raises ConfigError."""
     from streamkit.cli.pipeline_text import sources_of
     from streamkit.media.demux import Demuxer
@@ -296,18 +299,48 @@ def _overwritten(graph: Graph) -> list[Problem]:
 
 def _show(graph: Graph, options: DirectOptions, command: str, exported: Telemetry | None, display: Display) -> int:
     """Run a pipeline with the page of `serve` on loopback, until Ctrl-C."""
-    from streamkit.cli.serve import ServerOptions, run_server
     from streamkit.runtime.preview.gallery import Gallery
     from streamkit.runtime.run import RunConfig
-    from streamkit.serve.prepare import engine_of, open_store, with_preview
-    from streamkit.serve.token import Token
+    from streamkit.serve.prepare import with_preview
 
     config = RunConfig(limit=options.limit, keep_running=True, realtime=True)
     gallery = Gallery()
+    running = with_preview(graph, _PIPELINE, {}, config, gallery)
+    return run_page(running, gallery, options.port, exported, display, f"showing {command}, until Ctrl-C,")
+
+
+def run_page(
+    running: Run,
+    gallery: Gallery,
+    port: int,
+    exported: Telemetry | None,
+    display: Display,
+    title: str,
+    *,
+    file: PipelineFile | None = None,
+    view: str = "",
+) -> int:
+    """Run a pipeline with the page of `serve` on loopback, opened in a browser if there is one; return the exit code.
+
+    Args:
+        running: the pipeline.
+        gallery: of its images.
+        port: of the page; 0 selects a free one.
+        exported: what `open_telemetry` has returned.
+        display: shows the run.
+        title: what is shown, for the first message.
+        file: a YAML that the page edits.
+        view: what the page shows first; empty for its overview.
+    """
+    from streamkit.cli.serve import ServerOptions, run_server
+    from streamkit.serve.prepare import engine_of, open_store
+    from streamkit.serve.token import Token
+    from streamkit.serve.token_store import KnownToken
+
     with tempfile.TemporaryDirectory(prefix="streamkit-") as folder:
         server = ServerOptions(
             host="127.0.0.1",
-            port=options.port,
+            port=port,
             token=None,
             tokens=None,
             allowed_hosts=(),
@@ -320,10 +353,9 @@ def _show(graph: Graph, options: DirectOptions, command: str, exported: Telemetr
             allow_files=False,
         )
         store = open_store(server.data, server.keep_events, server.keep_size)
-        running = with_preview(graph, _PIPELINE, {}, config, gallery)
-        engine = engine_of(running, gallery, store, allow_files=False)
-        title = f"showing {command}, until Ctrl-C,"
-        return run_server(engine, server, (Token(None), []), exported, display, title, on_address=_open_browser)
+        engine = engine_of(running, gallery, store, allow_files=False, file=file)
+        tokens = (Token(None), list[KnownToken]())
+        return run_server(engine, server, tokens, exported, display, title, on_address=_open_browser, view=view)
 
 
 def _open_browser(address: str) -> None:

@@ -171,6 +171,7 @@ def run_server(
     title: str,
     add_routes: Callable[[FastAPI, APIRouter], None] | None = None,
     on_address: Callable[[str], None] = lambda address: None,
+    view: str = "",
 ) -> int:
     """Run the engine's pipeline and serve its API until it ends; return the exit code.
 
@@ -183,6 +184,7 @@ def run_server(
         title: what is served, for the first message.
         add_routes: see `create_app`.
         on_address: receives the address of the page once it is served.
+        view: what the page shows first; empty for its overview.
     """
     from streamkit.runtime.observe import telemetry
     from streamkit.serve.app import create_app
@@ -198,7 +200,9 @@ def run_server(
     readers = readers_of(listening, public=options.public)
     common.keep_stdout()
     common.handle_signals(running, display)
-    shown = address(options.host, listening) + (f"#token={admin.text}" if admin.generated else "")
+    shown = address(options.host, listening)
+    if admin.generated:
+        shown += f"#token={admin.text}" + (f"&view={view}" if view else "")
     display.log(f"{title} at {shown}")
     if readers is Readers.SIGNED_IN:
         display.log("others reach this address: reading needs a token; --public opens it to everybody")

@@ -1,4 +1,5 @@
 // Sign-in and roles. A link with #token=... signs in automatically; the token is removed from the address bar.
+// With &view=..., the link opens that view.
 //
 // An element with data-needs="operator" or "admin" is hidden from a role that may not use it; see roles.css.
 
@@ -74,11 +75,12 @@ export function lost() {
 }
 
 export async function begin() {
-  const given = new URLSearchParams(location.hash.slice(1)).get("token");
-  if (given) {
-    history.replaceState(null, "", location.pathname);
+  const link = new URLSearchParams(location.hash.slice(1)), token = link.get("token"), view = link.get("view");
+  if (token) {
+    history.replaceState(null, "", location.pathname + (view ? `#/${view}` : ""));
+    if (view) dispatchEvent(new Event("hashchange"));
     try {
-      await call("POST", "/api/v1/session", { token: given });
+      await call("POST", "/api/v1/session", { token });
     } catch { /* the page shows the sign-in form */ }
   }
   await look(true);
