@@ -125,7 +125,7 @@ class Bench:
 
     def clip(self, codec: str) -> Path:
         """The clip of a codec, repeated without encoding, in memory if there is room."""
-        given = clip_of(codec, self.data)
+        given = clip_of(codec, self.data, self.folder)
         out = self.folder / f"{codec}{given.suffix}"
         if not out.exists():
             lengthen(given, out, self.size.clip_frames)

@@ -24,7 +24,7 @@ import numpy as np
 
 from streamkit.bench.child import results
 from streamkit.bench.graph_cost import ProbeSpec
-from streamkit.bench.inputs import CARDS, VIDEO, optional_data_folder
+from streamkit.bench.inputs import CARDS, VIDEO, data_folder
 from streamkit.core.child_environment import child_environment
 from streamkit.models.card import sample_video, shipped_models
 from streamkit.ops.boxes import intersection_and_union
@@ -199,8 +199,8 @@ def bench(data: Path | None, out: Path | None, echo: Callable[[str], None]) -> i
     """Measure this machine's CPU.
 
     Args:
-        data: a folder with `models/` and `videos/`; by default $STREAMKIT_TEST_DATA, or shared/data beside the
-            checkout. Without one, only what ships is measured.
+        data: a folder with `models/` and `videos/`; by default $STREAMKIT_TEST_DATA. Without one, only what ships
+            is measured.
         out: a JSON file for the values.
         echo: receives lines of text for the user.
 
@@ -210,7 +210,7 @@ def bench(data: Path | None, out: Path | None, echo: Callable[[str], None]) -> i
     Raises:
         ConfigError: the folder is named and incomplete.
     """
-    folder = optional_data_folder(data)
+    folder = data_folder(data)
     cores = len(os.sched_getaffinity(0))
     echo(f"{_processor()}, {cores} cores, load {os.getloadavg()[0]:.1f}; the thresholds are for two")
     if folder is None:

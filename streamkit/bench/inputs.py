@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is measured: the data folder's clips, long clips made from them without encoding, and its networks."""
+"""What is measured: clips and networks of a data folder, or what ships: clips made of the sample video, and `auto`."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import tempfile
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
 import yaml
 
 from streamkit.core.errors import ConfigError, SourceError
+from streamkit.models.card import DEFAULT_CARD, find_card, load_card, sample_video
 
 VIDEO = "videos/vtest_480x360.mp4"
 """The clip for `bench cpu`."""
@@ -37,37 +39,25 @@ CARDS = {
 
 _ROOM = 2 << 30
 _NETWORK = "yolox-nano"
-_CHECKOUT = Path(__file__).resolve().parents[2]
+_ENCODERS = {"h264": "libx264", "hevc": "libx265"}
+_SIZE_WH = (1920, 1080)
+_CLIP_FRAMES = 100
 
 
-def data_folder(folder: Path | None) -> Path:
-    """The folder of models and videos: `folder`, $STREAMKIT_TEST_DATA, or shared/data beside the checkout.
+def data_folder(folder: Path | None) -> Path | None:
+    """Return the folder of models and videos: `folder`, or $STREAMKIT_TEST_DATA; None if none is named.
 
     Raises:
         ConfigError: it does not exist, or is incomplete.
     """
-    where = folder or _default_folder()
-    if not (where / VIDEO).is_file():
+    variable = os.environ.get("STREAMKIT_TEST_DATA")
+    named = folder or (Path(variable) if variable else None)
+    if named is not None and not (named / VIDEO).is_file():
         raise ConfigError(
-            f"bench needs {VIDEO} and models/ in a folder, and {where} does not have them; name the folder with "
-            "--data or in $STREAMKIT_TEST_DATA"
+            f"bench needs {VIDEO} and models/ in a folder, and {named} does not have them; name another with --data or "
+            "in $STREAMKIT_TEST_DATA, or none to measure what ships"
         )
-    return where
-
-
-def optional_data_folder(folder: Path | None) -> Path | None:
-    """The folder of models and videos, as `data_folder`; None if none is named and the default does not exist.
-
-    Raises:
-        ConfigError: a folder is named, and does not exist or is incomplete.
-    """
-    named = folder is not None or bool(os.environ.get("STREAMKIT_TEST_DATA"))
-    return data_folder(folder) if named or _default_folder().is_dir() else None
-
-
-def _default_folder() -> Path:
-    named = os.environ.get("STREAMKIT_TEST_DATA")
-    return Path(named) if named else _CHECKOUT.parent / "shared" / "data"
+    return named
 
 
 def scratch_folder() -> tempfile.TemporaryDirectory[str]:
@@ -77,19 +67,53 @@ def scratch_folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="streamkit-bench-", dir=memory if there else None)
 
 
-def clip_of(codec: str, data: Path) -> Path:
-    """The data folder's clip of a codec.
+def clip_of(codec: str, data: Path | None, scratch: Path) -> Path:
+    """Return the data folder's clip of a codec; without a folder, one that is made.
+
+    Args:
+        codec: `h264` or `hevc`.
+        data: the folder; None for none.
+        scratch: where to write what is made.
 
     Raises:
         ConfigError: there is none.
     """
     if codec not in CLIPS:
         raise ConfigError(f"bench gpu has clips of {' and '.join(CLIPS)}, not of {codec!r}; name a clip with --clip")
+    if data is None:
+        return made_clip(codec, scratch)
     path = data / CLIPS[codec]
     if not path.is_file():
         raise ConfigError(
             f"bench gpu needs {CLIPS[codec]} in {data}; name the folder with --data, or a clip with --clip"
         )
+    return path
+
+
+def made_clip(codec: str, folder: Path) -> Path:
+    """Encode 4 s of the sample video in 1920 x 1080 into a folder, with the codec, and return the file.
+
+    Raises:
+        ConfigError: this PyAV lacks the encoder.
+    """
+    import av
+
+    path = folder / f"sample-{codec}.mp4"
+    with av.open(str(sample_video())) as video, av.open(str(path), "w") as output:
+        try:
+            stream = output.add_stream(_ENCODERS[codec], rate=video.streams.video[0].average_rate)
+        except (av.FFmpegError, ValueError):
+            raise ConfigError(
+                f"PyAV has no encoder {_ENCODERS[codec]} here: name a clip, as in --clip {codec}=gate.mp4"
+            ) from None
+        stream.width, stream.height = _SIZE_WH
+        stream.pix_fmt = "yuv420p"
+        stream.options = {"preset": "ultrafast", "crf": "23", "g": "30", "x265-params": "log-level=none"}
+        for frame in islice(video.decode(video=0), _CLIP_FRAMES):
+            resized = frame.reformat(*_SIZE_WH, format="yuv420p")
+            resized.pict_type = av.video.frame.PictureType.NONE
+            output.mux(stream.encode(resized))
+        output.mux(stream.encode())
     return path
 
 
@@ -141,21 +165,21 @@ def network(model: str | None, data: Path | None, folder: Path, dtype: Literal["
     """The name or path of a card, and its description.
 
     Args:
-        model: a card; None for the data folder's YOLOX-nano.
-        data: the folder with `models/`.
+        model: a card; None for YOLOX-nano, of the data folder or downloaded.
+        data: the folder with `models/`; None for none.
         folder: where to write the card.
-        dtype: precision of the data folder's network.
+        dtype: precision of YOLOX-nano.
 
     Raises:
-        ConfigError: there is neither a card nor a data folder.
+        ConfigError: YOLOX-nano cannot be downloaded.
     """
     if model is not None:
         path = Path(model)
         return (str(path.resolve()) if path.is_file() else model), model
-    if data is None:
-        raise ConfigError("bench gpu needs a network: name a card with --models, or the data folder with --data")
-    text = CARDS[_NETWORK].replace("FOLDER", str((data / "models").resolve()))
-    options = {**yaml.safe_load(text), "precision": dtype}
+    options = yaml.safe_load(CARDS[_NETWORK])
+    name = Path(options["file"]).name
+    file = load_card(find_card(DEFAULT_CARD)).file if data is None else (data / "models" / name).resolve()
+    options |= {"precision": dtype, "file": str(file)}
     card = folder / f"{_NETWORK}-{dtype}.yaml"
     card.write_text(yaml.safe_dump(options), encoding="utf-8")
     return str(card), f"{_NETWORK} in {dtype}"

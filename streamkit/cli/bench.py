@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from streamkit.core.errors import ConfigError
 
 _OUT = click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="write the figures as JSON")
 _DATA = click.option(
-    "--data", type=click.Path(path_type=Path, file_okay=False), help="a folder with models/ and videos/"
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="a folder with models/ and videos/ to use instead of what ships",
 )
 
 
@@ -62,13 +65,13 @@ def bench_cpu(out: Path | None, data: Path | None) -> int:
 @bench.command("gpu")
 @_OUT
 @_DATA
-@click.option("--clip", "clips", multiple=True, metavar="CODEC=FILE", help="video to use instead of the data folder's")
-@click.option("--codecs", default="h264,hevc", show_default=True, help="codecs of the data folder's clips to use")
+@click.option("--clip", "clips", multiple=True, metavar="CODEC=FILE", help="video to use instead of the sample video")
+@click.option("--codecs", default="h264,hevc", show_default=True, help="codecs of the clips")
 @click.option(
     "--models",
     metavar="CARD,...",
     default="",
-    help="networks to use instead of the data folder's YOLOX-nano, one after the other",
+    help="networks to use instead of YOLOX-nano, one after the other",
 )
 @click.option("--dtype", type=click.Choice(["f16", "f32"]), default="f16", show_default=True, help="of YOLOX-nano")
 @click.option("--batches", type=_NUMBERS, default="8,32,64,128", show_default=True, help="batch sizes")
@@ -131,27 +134,30 @@ def bench_gpu(
         raise ConfigError(f"--clip: there is no {' and no '.join(missing)}")
     networks: list[str | None] = [name.strip() for name in models.split(",") if name.strip()]
     folder = None if users_clips and networks else data_folder(data)
-    videos = users_clips or {codec: clip_of(codec, folder) for codec in codecs.split(",") if folder is not None}
     stems = [Path(network).stem for network in networks if network is not None]
     repeated = [stem for stem in stems if stems.count(stem) > 1]
     if out is not None and repeated:
         raise ConfigError(f"--models: results of two networks would be written to {out.stem}-{repeated[0]}{out.suffix}")
     codes = []
-    for network in networks or [None]:
-        options = GpuBenchOptions(
-            videos,
-            folder,
-            network,
-            device=device,
-            max_s=max_s or (QUICK_S if quick else WHOLE_S),
-            extra_stages={} if extra_stages is None else stages_of(extra_stages),
-            set_=pairs(set_),
-            **bench_options,
-        )
-        file = out
-        if out is not None and network is not None and len(networks) > 1:
-            file = out.with_name(f"{out.stem}-{Path(network).stem}{out.suffix}")
-        codes.append(measure(options.quick() if quick else options, file, echo))
+    with tempfile.TemporaryDirectory(prefix="streamkit-bench-") as scratch:
+        if folder is None and not users_clips:
+            echo("the clips are the sample video in 1080p; --clip or --data names others")
+        videos = users_clips or {codec: clip_of(codec, folder, Path(scratch)) for codec in codecs.split(",")}
+        for network in networks or [None]:
+            options = GpuBenchOptions(
+                videos,
+                folder,
+                network,
+                device=device,
+                max_s=max_s or (QUICK_S if quick else WHOLE_S),
+                extra_stages={} if extra_stages is None else stages_of(extra_stages),
+                set_=pairs(set_),
+                **bench_options,
+            )
+            file = out
+            if out is not None and network is not None and len(networks) > 1:
+                file = out.with_name(f"{out.stem}-{Path(network).stem}{out.suffix}")
+            codes.append(measure(options.quick() if quick else options, file, echo))
     return max(codes)
 
 

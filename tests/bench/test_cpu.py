@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from streamkit.bench import cpu, graph_cost, inputs
+from streamkit.bench import cpu, graph_cost
 from streamkit.bench.cpu import agreement, objects_by_frame
-from streamkit.bench.inputs import data_folder, optional_data_folder
+from streamkit.bench.inputs import data_folder
 from streamkit.core.errors import ConfigError
 
 
@@ -83,13 +83,10 @@ def test_missing_data_is_reported(tmp_path):
 
 def test_the_shipped_files_are_measured_by_default(tmp_path, monkeypatch):
     monkeypatch.delenv("STREAMKIT_TEST_DATA", raising=False)
-    monkeypatch.setattr(inputs, "_CHECKOUT", tmp_path / "checkout")
-    assert optional_data_folder(None) is None
-    with pytest.raises(ConfigError, match="--data"):
-        optional_data_folder(tmp_path)
+    assert data_folder(None) is None
     monkeypatch.setenv("STREAMKIT_TEST_DATA", str(tmp_path))
     with pytest.raises(ConfigError, match="--data"):
-        optional_data_folder(None)
+        data_folder(None)
     bench = cpu.CpuBenchmark(None, tmp_path, print)
     assert all(bench.card(name).is_file() for name in ("demo", "color"))
     assert bench.video("demo").is_file()

@@ -4,7 +4,9 @@ from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
+import av
 import pytest
+from support.default_network import shipped_as_default
 
 from streamkit.bench.inputs import clip_of, lengthen, network, scratch_folder
 from streamkit.core.counters import Counters
@@ -53,9 +55,9 @@ def test_packets_without_times_are_refused(tmp_path, test_data):
 
 def test_a_missing_clip_is_reported(tmp_path):
     with pytest.raises(ConfigError, match=r"bench_1080p_hevc.mp4.*--data"):
-        clip_of("hevc", tmp_path)
+        clip_of("hevc", tmp_path, tmp_path)
     with pytest.raises(ConfigError, match=r"h264 and hevc, not of 'av1'.*--clip"):
-        clip_of("av1", tmp_path)
+        clip_of("av1", tmp_path, tmp_path)
 
 
 def test_the_scratch_folder_is_removed():
@@ -73,9 +75,20 @@ def test_a_custom_card_is_not_changed(tmp_path, root):
     assert network(str(shipped), None, tmp_path, "f16")[0] == str(shipped)
 
 
-def test_without_card_and_data_the_fix_is_named(tmp_path):
-    with pytest.raises(ConfigError, match=r"--model.*--data"):
-        network(None, None, tmp_path, "f32")
+@pytest.mark.parametrize("codec", ["h264", "hevc"])
+def test_without_a_data_folder_the_sample_video_is_encoded(codec, tmp_path):
+    clip = clip_of(codec, None, tmp_path)
+    with av.open(str(clip)) as video:
+        stream = video.streams.video[0]
+        assert (stream.codec.canonical_name, stream.width, stream.height) == (codec, 1920, 1080)
+        assert sum(1 for packet in video.demux(stream) if packet.size) == 100
+
+
+def test_without_card_and_data_the_downloaded_network_is_used(tmp_path, monkeypatch):
+    shipped_as_default(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    path, _ = network(None, None, tmp_path, "f32")
+    assert load_card(Path(path)).file.name == "demo.onnx"
 
 
 def test_a_card_is_written_for_the_network_of_the_data_folder(tmp_path, test_data):
