@@ -225,8 +225,10 @@ def _fixed_differences(old: Node, new: Node) -> list[str]:
     """What differs in a stage and cannot change live, by its keys in the YAML."""
     before, after = _fixed(old), _fixed(new)
     wiring = {
-        "stage": _origin(old.type) != _origin(new.type), "from": old.inputs != new.inputs, "run": old.run != new.run,
-    }  # fmt: skip
+        "stage": _origin(old.type) != _origin(new.type),
+        "from": old.inputs != new.inputs,
+        "run": old.run != new.run,
+    }
     options = [name for name in {**before, **after} if before.get(name) != after.get(name) and name != "above"]
     return [*options, *(name for name, differs in wiring.items() if differs)] or ["the stages above it"]
 
@@ -259,9 +261,12 @@ def _whole(graph: Graph) -> dict[str, Any]:
     """Everything that defines a pipeline, except for its sources and its stages."""
     config = graph.config
     return {
-        "device": (config.device, config.processes), "batch": config.batch, "watchdog": config.watchdog_s,
-        "state": config.state, "alarms": config.alarms,
-    }  # fmt: skip
+        "device": (config.device, config.processes),
+        "batch": config.batch,
+        "watchdog": config.watchdog_s,
+        "state": config.state,
+        "alarms": config.alarms,
+    }
 
 
 def _shape(node: Node) -> tuple[Any, ...]:

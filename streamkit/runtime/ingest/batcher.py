@@ -47,8 +47,18 @@ class Inlet:
     """
 
     __slots__ = (
-        "_batcher", "dropped_s", "drops", "ended", "events", "flushing", "live", "room", "source", "taken", "waiting",
-    )  # fmt: skip
+        "_batcher",
+        "dropped_s",
+        "drops",
+        "ended",
+        "events",
+        "flushing",
+        "live",
+        "room",
+        "source",
+        "taken",
+        "waiting",
+    )
 
     def __init__(self, batcher: Batcher, source: str, room: AwaitedCondition, drops: Counters) -> None:
         self._batcher = batcher
@@ -167,9 +177,16 @@ class Batcher:
     """
 
     def __init__(
-        self, size: int, max_wait_s: float, xp: Any, ahead: int = 2, max_latency_s: float = LIVE_LATENCY_S,
-        per_source: bool = False, first_size: int | None = None, live_bytes: Callable[[], int] = lambda: 1 << 30,
-    ) -> None:  # fmt: skip
+        self,
+        size: int,
+        max_wait_s: float,
+        xp: Any,
+        ahead: int = 2,
+        max_latency_s: float = LIVE_LATENCY_S,
+        per_source: bool = False,
+        first_size: int | None = None,
+        live_bytes: Callable[[], int] = lambda: 1 << 30,
+    ) -> None:
         self._size = size
         self._max_wait_s = max_wait_s
         self._xp = xp

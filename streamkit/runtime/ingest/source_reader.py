@@ -54,8 +54,16 @@ class SourceReader:
         start_number: the source's index among those that start together.
     """
 
-    def __init__(self, config: SourceConfig, state: SourceState, batcher: Batcher, make: Make, limit: int | None,
-                 spans: Callable[[], Spans], wait_for_results: WaitForResults | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        config: SourceConfig,
+        state: SourceState,
+        batcher: Batcher,
+        make: Make,
+        limit: int | None,
+        spans: Callable[[], Spans],
+        wait_for_results: WaitForResults | None = None,
+    ) -> None:
         self.config = config
         self.state = state
         self._wait_for_results = wait_for_results

@@ -92,25 +92,67 @@ def _columns(frame: Frame) -> tuple[Any, ...]:
     state = frame._state
     events = [replace(event, data=portable(event.data), key=None) for event in frame.events] if frame.events else ()
     return (
-        frame.source, frame.index, frame.pts_s, frame.width, frame.height, frame.time_s, frame.due_s, frame.facts,
-        frame.error, frame.damaged, frame.pixel_aspect, events, state.position, state.ordinal,
-        state.epoch, state.skipped_detectors, state.shape_size,
-    )  # fmt: skip
+        frame.source,
+        frame.index,
+        frame.pts_s,
+        frame.width,
+        frame.height,
+        frame.time_s,
+        frame.due_s,
+        frame.facts,
+        frame.error,
+        frame.damaged,
+        frame.pixel_aspect,
+        events,
+        state.position,
+        state.ordinal,
+        state.epoch,
+        state.skipped_detectors,
+        state.shape_size,
+    )
 
 
 def _frame(
-    source: str, index: int, pts_s: float, width: int, height: int, time_s: float | None, due_s: float | None,
-    facts: dict[str, Any], error: str | None, damaged: bool, pixel_aspect: Fraction, events: Sequence[Event],
-    position: int, ordinal: int, epoch: int, skipped_detectors: frozenset[str], shape_size: tuple[int, int] | None,
-) -> Frame:  # fmt: skip
+    source: str,
+    index: int,
+    pts_s: float,
+    width: int,
+    height: int,
+    time_s: float | None,
+    due_s: float | None,
+    facts: dict[str, Any],
+    error: str | None,
+    damaged: bool,
+    pixel_aspect: Fraction,
+    events: Sequence[Event],
+    position: int,
+    ordinal: int,
+    epoch: int,
+    skipped_detectors: frozenset[str],
+    shape_size: tuple[int, int] | None,
+) -> Frame:
     state = FrameState(
         position, ordinal=ordinal, epoch=epoch, skipped_detectors=skipped_detectors, shape_size=shape_size
     )
     copies = [replace(event, key=object()) for event in events]  # branches in this process merge by it
     return Frame(
-        source, index, pts_s, width, height, None, time_s, due_s, {}, copies, facts, {}, error, damaged, pixel_aspect,
+        source,
+        index,
+        pts_s,
+        width,
+        height,
+        None,
+        time_s,
+        due_s,
+        {},
+        copies,
+        facts,
+        {},
+        error,
+        damaged,
+        pixel_aspect,
         _state=state,
-    )  # fmt: skip
+    )
 
 
 def portable(value: Any) -> Any:
@@ -240,9 +282,14 @@ class ParentStages:
     """
 
     def __init__(
-        self, graph: Graph, sources: Sequence[str], context: MakeContext, fail: Fail,
-        owner: Callable[[str], object] = lambda source: None, spans: Callable[[], Spans] = Spans,
-    ) -> None:  # fmt: skip
+        self,
+        graph: Graph,
+        sources: Sequence[str],
+        context: MakeContext,
+        fail: Fail,
+        owner: Callable[[str], object] = lambda source: None,
+        spans: Callable[[], Spans] = Spans,
+    ) -> None:
         self._fail = fail
         self._owner = owner
         self._spans = spans

@@ -48,9 +48,13 @@ def client_trouble(environment: Mapping[str, str]) -> str | None:
     """Why a process with these variables cannot use the GPU; None if it can. Starts a process."""
     try:
         done = subprocess.run(
-            [sys.executable, *_QUICK, "-c", _CLIENT], env={**os.environ, **environment}, capture_output=True,
-            text=True, timeout=_CLIENT_S, check=False,
-        )  # fmt: skip
+            [sys.executable, *_QUICK, "-c", _CLIENT],
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            timeout=_CLIENT_S,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"a process that uses it does not start ({error})"
     code = done.stdout.strip() if done.returncode == 0 else f"exit code {done.returncode}"
@@ -192,8 +196,11 @@ class MpsDaemon:
         try:
             self._guard = guard = subprocess.Popen(
                 [sys.executable, *_QUICK, mps_guard.__file__, control, folder],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
-            )  # fmt: skip
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
         except OSError as error:
             shutil.rmtree(folder, ignore_errors=True)
             return f"its guard does not start ({error})"

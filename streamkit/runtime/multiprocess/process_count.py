@@ -250,9 +250,14 @@ def source_loads(
 
 
 def plan_here(
-    graph: Graph, *, keep_running: bool = False, realtime: bool = False,
-    facts: Mapping[str, SourceFacts] | None = None, independent: bool = False, extra_us: float = 0.0,
-) -> ProcessPlan:  # fmt: skip
+    graph: Graph,
+    *,
+    keep_running: bool = False,
+    realtime: bool = False,
+    facts: Mapping[str, SourceFacts] | None = None,
+    independent: bool = False,
+    extra_us: float = 0.0,
+) -> ProcessPlan:
     """Choose the number of processes on this machine: probes files, cores and free device memory; see
     `plan_processes`. Creates no CUDA context.
 
@@ -267,12 +272,19 @@ def plan_here(
     on_gpu = any(device.kind == "cuda" for device in devices)
     free = [_free_bytes(device) for device in devices]
     return plan_processes(
-        graph, devices, cores=cores(), keep_running=keep_running, realtime=realtime,
-        facts=probe_sources(graph) if on_gpu and facts is None else facts, free_bytes=free,
-        independent=independent, extra_us=extra_us, network_fps=[network_fps(graph, device) for device in devices],
+        graph,
+        devices,
+        cores=cores(),
+        keep_running=keep_running,
+        realtime=realtime,
+        facts=probe_sources(graph) if on_gpu and facts is None else facts,
+        free_bytes=free,
+        independent=independent,
+        extra_us=extra_us,
+        network_fps=[network_fps(graph, device) for device in devices],
         queue_shares=[queue_share(graph, device) for device in devices],
         figures=[figures_of(device) for device in devices],
-    )  # fmt: skip
+    )
 
 
 def figures_of(device: Device) -> dict[str, GpuFigure]:
@@ -434,9 +446,13 @@ class _Demand:
 
 
 def _demand(
-    source: SourceConfig, facts: SourceFacts, stages_us: float, realtime: bool, file_codec: str,
+    source: SourceConfig,
+    facts: SourceFacts,
+    stages_us: float,
+    realtime: bool,
+    file_codec: str,
     figures: Mapping[str, GpuFigure],
-) -> _Demand:  # fmt: skip
+) -> _Demand:
     """The demand of one source, as if it had the decoders alone."""
     options, video = source.options, issubclass(source.type, VideoSource)
     uri, pace = str(options.get("uri", "")), options.get("pace")
@@ -595,9 +611,15 @@ def _limits(sources: int, cores: int, free_bytes: int | None) -> list[tuple[int,
 
 
 def _device_plan(
-    device: Device, share: Sequence[_Demand], bounds: Sequence[tuple[int, str]], keep_running: bool,
-    configured: int | None, forced: str, figures: Mapping[str, GpuFigure], min_processes: int = 1,
-) -> DevicePlan:  # fmt: skip
+    device: Device,
+    share: Sequence[_Demand],
+    bounds: Sequence[tuple[int, str]],
+    keep_running: bool,
+    configured: int | None,
+    forced: str,
+    figures: Mapping[str, GpuFigure],
+    min_processes: int = 1,
+) -> DevicePlan:
     """The plan of one device with the sources of `share`, at least `min_processes`, within the machine's bounds."""
     room = min(bounds, key=itemgetter(0))
     per_source = (max(1, len(share)), "one process per source")

@@ -76,10 +76,15 @@ class SourceScheduler:
     """
 
     def __init__(
-        self, sources: Sequence[SourceConfig], yaml_sources: Sequence[SourceConfig],
-        removed: Callable[[], RemovedSources], keep_running: bool, paused: Iterable[str] = (),
-        policy: PlacementPolicy = _ONE_MACHINE, clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+        self,
+        sources: Sequence[SourceConfig],
+        yaml_sources: Sequence[SourceConfig],
+        removed: Callable[[], RemovedSources],
+        keep_running: bool,
+        paused: Iterable[str] = (),
+        policy: PlacementPolicy = _ONE_MACHINE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.states: dict[str, SourceState] = {source.id: SourceState() for source in sources}
         self.stopping = False
         self.lost = 0
@@ -330,9 +335,13 @@ class SourceScheduler:
             self._count_lost(state)
 
     def restart(
-        self, ids: Sequence[str], sinks: DeliveredFrames, *, of_source: bool = False,
+        self,
+        ids: Sequence[str],
+        sinks: DeliveredFrames,
+        *,
+        of_source: bool = False,
         take_spare: Callable[[], SourceProcess | None] = lambda: None,
-    ) -> list[RestartedSource]:  # fmt: skip
+    ) -> list[RestartedSource]:
         """Move the sources of one process that has died to others.
 
         A camera and a looped file continue their indices and times; a file is read from its beginning.

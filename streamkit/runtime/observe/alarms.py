@@ -100,10 +100,14 @@ class Alarms:
     """
 
     def __init__(
-        self, configs: Sequence[AlarmConfig], snapshot: Callable[[], HealthSnapshot],
-        runners: Sequence[Runner], addresses: Mapping[str, str], fail: Fail,
+        self,
+        configs: Sequence[AlarmConfig],
+        snapshot: Callable[[], HealthSnapshot],
+        runners: Sequence[Runner],
+        addresses: Mapping[str, str],
+        fail: Fail,
         ending: Callable[[], bool] = lambda: False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._snapshot = snapshot
         self._runners = runners
         self._addresses = addresses

@@ -102,10 +102,13 @@ class Observer:
     """
 
     def __init__(
-        self, wanted: Iterable[str], states: Callable[[], Mapping[str, SourceState]],
-        runners: Sequence[Runner], folders: Sequence[Path] = (),
+        self,
+        wanted: Iterable[str],
+        states: Callable[[], Mapping[str, SourceState]],
+        runners: Sequence[Runner],
+        folders: Sequence[Path] = (),
         device: Device | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._wanted = frozenset(wanted)
         self._states = states
         self._runners = runners

@@ -123,8 +123,9 @@ class PipelineCollector(Collector):
         objects = {series: n for series, n in counts.items() if series.stage in shaped}
         crossed = (
             (of.source, of.stage, of.shape, of.direction, of.label, n)
-            for of, n in objects.items() if of.kind == "crossed"
-        )  # fmt: skip
+            for of, n in objects.items()
+            if of.kind == "crossed"
+        )
         yield counter("line_crossings", "Objects that crossed a line", "source stage line direction class", crossed)
         entered = ((of.source, of.stage, of.shape, of.label, n) for of, n in objects.items() if of.kind == "entered")
         yield counter("zone_entries", "Objects that entered a zone", "source stage zone class", entered)

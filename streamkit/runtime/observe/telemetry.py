@@ -35,9 +35,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ENDPOINTS = (
-    "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
-)  # fmt: skip
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
 """Environment variables that turn the export on."""
 
 FLUSH_S = 3.0
@@ -326,9 +324,15 @@ def _sampler(limit: SpanLimit | None) -> Any:
 
     class RateLimited(Sampler):
         def should_sample(
-            self, parent_context: Any, trace_id: int, name: str, kind: Any = None, attributes: Any = None, *_: Any,
+            self,
+            parent_context: Any,
+            trace_id: int,
+            name: str,
+            kind: Any = None,
+            attributes: Any = None,
+            *_: Any,
             **__: Any,
-        ) -> SamplingResult:  # fmt: skip
+        ) -> SamplingResult:
             sampled = take(name)
             return SamplingResult(Decision.RECORD_AND_SAMPLE if sampled else Decision.DROP, attributes)
 

@@ -339,10 +339,12 @@ class Trace(Recorder):
         events = [recording.events for recording in recordings.values()]
         written, dropped = sum(len(first) + len(last) for first, last, _ in events), sum(log[2] for log in events)
         about: dict[str, Any] = {
-            "made by": f"streamkit {__version__}", "limit": text, "events omitted": dropped,
+            "made by": f"streamkit {__version__}",
+            "limit": text,
+            "events omitted": dropped,
             "waits not shown": f"shorter than {_SHORT_S * 1e6:.0f} µs; they are in the shares",
             "shares of time": {use.name: use.summary() for use in usages},
-        }  # fmt: skip
+        }
         if missing:
             about["processes without events"] = missing
         self._write(_as_text(recordings, self.epoch_s, about))
