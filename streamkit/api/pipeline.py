@@ -53,14 +53,17 @@ class Pipeline:
     """
 
     def __init__(
-        self, sources: PipelineSources | None = None, *, model: Address | None = None,
-        stages: Mapping[str, Any] | None = None, device: str | None = None, limit: int | None = None,
+        self,
+        sources: PipelineSources | None = None,
+        *,
+        model: Address | None = None,
+        stages: Mapping[str, Any] | None = None,
+        device: str | None = None,
+        limit: int | None = None,
         set: Mapping[str, Any] | None = None,  # noqa: A002  as the command's --set
         keep_running: bool = False,
-    ) -> None:  # fmt: skip
-        self._plan = plan(
-            sources, model=model, stages=stages, device=device, limit=limit, set_=set, may_be_empty=True
-        )  # fmt: skip
+    ) -> None:
+        self._plan = plan(sources, model=model, stages=stages, device=device, limit=limit, set_=set, may_be_empty=True)
         self._limit = limit
         self._keep_running = keep_running
         self._lock = threading.RLock()

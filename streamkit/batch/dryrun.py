@@ -42,9 +42,14 @@ class ProbedFile:
 
 
 def dry_run(
-    graph: Graph, settings: BatchSettings, files: Sequence[VideoFile], echo: Callable[[str], None], *,
-    workers: int | None = None, cluster: bool = False,
-) -> int:  # fmt: skip
+    graph: Graph,
+    settings: BatchSettings,
+    files: Sequence[VideoFile],
+    echo: Callable[[str], None],
+    *,
+    workers: int | None = None,
+    cluster: bool = False,
+) -> int:
     """Show what a run over these files would do. Writes only to a temporary folder.
 
     Args:
@@ -203,9 +208,10 @@ class _Estimate:
         selection = self.settings.selection
         lengths = {video.file.uri: selection.length_s(video.probe.duration_s) for video in self.good}
         usable = [
-            video for video in self.good
+            video
+            for video in self.good
             if lengths[video.file.uri] and not selection.misses(video.probe.duration_s, video.probe.fps)
-        ]  # fmt: skip
+        ]
         usable.sort(key=lambda video: lengths[video.file.uri])
         places = {round(len(usable) * (n + 1) / (_SAMPLES + 1)) for n in range(_SAMPLES)}
         places = {min(place, len(usable) - 1) for place in places}  # of one or two files, each once

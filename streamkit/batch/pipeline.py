@@ -29,16 +29,23 @@ PREFIX = "dataset"
 """The ids of added stages begin with it and a dot, which no id in a YAML contains."""
 
 _SINKS: dict[str, type[Sink]] = {
-    "parquet": DataSet, "jsonl": JsonlPart, "csv": CsvPart, "mot": MotPart, "coco": CocoPart,
-}  # fmt: skip
+    "parquet": DataSet,
+    "jsonl": JsonlPart,
+    "csv": CsvPart,
+    "mot": MotPart,
+    "coco": CocoPart,
+}
 
 
 def source_options(selection: FrameSelection) -> dict[str, Any]:
     """The options of a source that selects these frames."""
     return {
-        "start": selection.start_s, "end": selection.end_s, "every": selection.every, "fps": selection.fps,
+        "start": selection.start_s,
+        "end": selection.end_s,
+        "every": selection.every,
+        "fps": selection.fps,
         "keyframes": selection.keyframes,
-    }  # fmt: skip
+    }
 
 
 def check_selection(selection: FrameSelection) -> None:

@@ -100,9 +100,12 @@ def _nodes_of_cluster(what: str, head: str, probe: AccessProbe) -> list[str]:
     """The IP addresses of a cluster's nodes. Raises ConfigError if it is none, or does not accept this client."""
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _TRY, head], env={**_ENVIRONMENT, **os.environ}, timeout=_ANSWER_S,
-            capture_output=True, text=True,
-        )  # fmt: skip
+            [sys.executable, "-c", _TRY, head],
+            env={**_ENVIRONMENT, **os.environ},
+            timeout=_ANSWER_S,
+            capture_output=True,
+            text=True,
+        )
     except subprocess.TimeoutExpired:
         raise ConfigError(
             f"{what}: the server at {head} does not answer as a Ray cluster within {_ANSWER_S:g} s "

@@ -266,9 +266,14 @@ class LocalWorkerPool(WorkerPool):
     """
 
     def __init__(
-        self, settings: BatchSettings, devices: list[str], *, slots: int = 1, cores: int | None = None,
+        self,
+        settings: BatchSettings,
+        devices: list[str],
+        *,
+        slots: int = 1,
+        cores: int | None = None,
         timeout_s: float = 600.0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(slots, timeout_s)
         self._settings = settings
         self._devices = devices

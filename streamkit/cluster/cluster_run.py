@@ -112,9 +112,15 @@ class ClusterRun(MergedCounts, Controls):
     hung_threads = ()
 
     def __init__(
-        self, graph: Graph, ray: Any, job: NodeJob, pack: Callable[[], Mapping[str, bytes]], gallery: Gallery,
-        last_event: Callable[[str], int], clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+        self,
+        graph: Graph,
+        ray: Any,
+        job: NodeJob,
+        pack: Callable[[], Mapping[str, bytes]],
+        gallery: Gallery,
+        last_event: Callable[[str], int],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         super().__init__(graph)
         self._ray = ray
         self._job = job
@@ -384,8 +390,9 @@ class ClusterRun(MergedCounts, Controls):
         with self._changing:
             self._settings = {
                 id_: {name: value for name, value in values.items() if name not in settings.get(id_, {})}
-                for id_, values in self._settings.items() if id_ in graph.nodes
-            }  # fmt: skip
+                for id_, values in self._settings.items()
+                if id_ in graph.nodes
+            }
             for id_, values in self._settings.items():
                 graph.nodes[id_].options = {**graph.nodes[id_].options, **values}
             follow_zones(graph)

@@ -85,9 +85,13 @@ def _connected(node: NodeHandle, path: str) -> Any:
 
     url, headers = node.url.replace("http", "ws", 1), {"authorization": f"Bearer {node.token}"}
     return connect(
-        f"{url}{API}/{path}", additional_headers=headers, max_size=None, compression=None, proxy=None,
+        f"{url}{API}/{path}",
+        additional_headers=headers,
+        max_size=None,
+        compression=None,
+        proxy=None,
         open_timeout=_ANSWER_S,
-    )  # fmt: skip
+    )
 
 
 async def _received(opened: Any) -> Any:

@@ -67,9 +67,15 @@ def cluster_run(engine: ServeEngine) -> ClusterRun:
 
 
 def prepare_cluster(
-    cluster: ClusterFile, ray: Any, store: Any, checked: Callable[[], None], *, allow_files: bool, keep_events: str,
+    cluster: ClusterFile,
+    ray: Any,
+    store: Any,
+    checked: Callable[[], None],
+    *,
+    allow_files: bool,
+    keep_events: str,
     keep_size: str,
-) -> tuple[ClusterPipeline, Gallery]:  # fmt: skip
+) -> tuple[ClusterPipeline, Gallery]:
     """The pipeline of a cluster, and the gallery of its events.
 
     Args:
@@ -99,9 +105,17 @@ def prepare_cluster(
     def make(graph: Graph) -> ClusterRun:
         files, text = packed(), read_file(cluster.pipeline)
         job = NodeJob(
-            "", cluster.folder, files, next(reversed(files)), environment(text), "", "", allow_files, keep_events,
+            "",
+            cluster.folder,
+            files,
+            next(reversed(files)),
+            environment(text),
+            "",
+            "",
+            allow_files,
+            keep_events,
             keep_size,
-        )  # fmt: skip
+        )
         return ClusterRun(graph, ray, job, packed, gallery, store.last_of_node)
 
     return ClusterPipeline(cluster, load, make), gallery

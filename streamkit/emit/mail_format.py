@@ -63,9 +63,13 @@ class MailFormat:
     images: int = 4
 
     def message(
-        self, id_: str, records: Sequence[MailRecord], omitted: Mapping[str, int], note: str = "",
+        self,
+        id_: str,
+        records: Sequence[MailRecord],
+        omitted: Mapping[str, int],
+        note: str = "",
         max_image_bytes: int = MAX_IMAGE_BYTES,
-    ) -> EmailMessage:  # fmt: skip
+    ) -> EmailMessage:
         """Create a mail for some records.
 
         Args:

@@ -239,10 +239,13 @@ def _reason(error: Exception) -> str:
 def _messages(ids: Sequence[str], records: Sequence[StoredRecord]) -> list[Message]:
     """Create the messages for records, with the id as the first key of each body."""
     text = {part: part.decode() for part in {part for record in records for part in record[2:4]}}
-    return tuples(Message, [
-        (id_, text[topic], text[key], b'{"id":"%b",%b' % (id_.encode(), body[1:]))
-        for id_, (_, _, topic, key, body) in zip(ids, records, strict=True)
-    ])  # fmt: skip
+    return tuples(
+        Message,
+        [
+            (id_, text[topic], text[key], b'{"id":"%b",%b' % (id_.encode(), body[1:]))
+            for id_, (_, _, topic, key, body) in zip(ids, records, strict=True)
+        ],
+    )
 
 
 class DeadLetters:

@@ -111,9 +111,7 @@ class _Attention(_Structure):
 class Kernel:
     """A kernel with its grid and parameters."""
 
-    def __init__(
-        self, name: str, grid: tuple[int, int, int], block: tuple[int, int, int], *parameters: Any
-    ) -> None:  # fmt: skip
+    def __init__(self, name: str, grid: tuple[int, int, int], block: tuple[int, int, int], *parameters: Any) -> None:
         from streamkit.ops.cuda.load import kernel
 
         self._function = kernel(_FILE, name)

@@ -191,9 +191,25 @@ class ChannelsLast:
 
 
 Images = (
-    Convolution | Upconvolution | Activation | Affine | Sum | Product | Concatenation | Split | Crop | Pool | GlobalMean
-    | Resize | Padding | SpaceToDepth | PixelFactors | PixelConcatenation | ChannelNormalization | ChannelsLast
-)  # fmt: skip
+    Convolution
+    | Upconvolution
+    | Activation
+    | Affine
+    | Sum
+    | Product
+    | Concatenation
+    | Split
+    | Crop
+    | Pool
+    | GlobalMean
+    | Resize
+    | Padding
+    | SpaceToDepth
+    | PixelFactors
+    | PixelConcatenation
+    | ChannelNormalization
+    | ChannelsLast
+)
 """What is computed on images, (batch, channels, rows, columns)."""
 
 Parameters = Images | DeformableAttention

@@ -30,9 +30,16 @@ LINES = "collected.jsonl"
 CLASSES = "classes.json"
 IMAGES = "images"
 _TYPES: dict[str, type | tuple[type, ...]] = {
-    "image": str, "width": int, "height": int, "source": str, "frame": int, "pts_s": (int, float), "collected": str,
-    "reason": str, "objects": list,
-}  # fmt: skip
+    "image": str,
+    "width": int,
+    "height": int,
+    "source": str,
+    "frame": int,
+    "pts_s": (int, float),
+    "collected": str,
+    "reason": str,
+    "objects": list,
+}
 
 
 class NewLines(NamedTuple):

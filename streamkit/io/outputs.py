@@ -80,9 +80,10 @@ class WrittenOutputs:
     def paths(self, templates: Iterable[str], sources: Iterable[str]) -> list[str]:
         """Return what these templates and sources, which may be others than before, have written so far, in order."""
         return [
-            path for path in _outputs(templates, sources)
+            path
+            for path in _outputs(templates, sources)
             if os.path.isdir(path) or _version(path) != self._before.get(path)
-        ]  # fmt: skip
+        ]
 
 
 def _outputs(templates: Iterable[str], sources: Iterable[str]) -> list[str]:

@@ -209,9 +209,13 @@ def _fill(frame: Any, color: Color, out: np.ndarray) -> Color:
     # thread, because with several some rows of odd-sized frames differ from run to run
     same = int(frame.colorspace), int(frame.color_range)
     flat = frame.reformat(
-        format="yuv444p", src_colorspace=same[0], dst_colorspace=same[0], src_color_range=same[1],
-        dst_color_range=same[1], threads=1,
-    )  # fmt: skip
+        format="yuv444p",
+        src_colorspace=same[0],
+        dst_colorspace=same[0],
+        src_color_range=same[1],
+        dst_color_range=same[1],
+        threads=1,
+    )
     return _fill(flat, color, out)
 
 

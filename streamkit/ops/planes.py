@@ -132,9 +132,7 @@ def rotate(data: Array, width: int, height: int, rotation: int, out: Array, *, m
     turn(grid, (32, 8), (data, out, np.int32(new_width), np.int32(new_height), *how))
 
 
-def _rotate_host(
-    data: np.ndarray, width: int, height: int, rotation: int, out: np.ndarray, *, mirrored: bool
-) -> None:  # fmt: skip
+def _rotate_host(data: np.ndarray, width: int, height: int, rotation: int, out: np.ndarray, *, mirrored: bool) -> None:
     turns = -rotation // 90
     new_width, new_height = rotated_size(width, height, rotation)
     rows, new_rows = data.shape[0] * 2 // 3, out.shape[0] * 2 // 3

@@ -50,17 +50,21 @@ class CocoAnnotations:
         frame, number = selected.frame, len(self._images) + 1
         self._images.append(
             {
-                "id": number, "file_name": image, "width": frame.width, "height": frame.height,
-                "video": selected.video, "frame_id": frame.index, "pts_s": round(frame.pts_s, 6), **frame.facts,
+                "id": number,
+                "file_name": image,
+                "width": frame.width,
+                "height": frame.height,
+                "video": selected.video,
+                "frame_id": frame.index,
+                "pts_s": round(frame.pts_s, 6),
+                **frame.facts,
             }
-        )  # fmt: skip
+        )
         self._annotations += self._instances.annotations(frame, number)
 
     def finish(self) -> None:
         """Write the file."""
-        whole = {
-            "images": self._images, "annotations": self._annotations, "categories": self._instances.categories(),
-        }  # fmt: skip
+        whole = {"images": self._images, "annotations": self._annotations, "categories": self._instances.categories()}
         self._path.parent.mkdir()
         self._path.write_bytes(orjson.dumps(whole) + b"\n")
 

@@ -163,9 +163,12 @@ def _sweep(folder: Path) -> None:
 
 
 def _update(
-    path: Path, dataset: DatasetLocation, before: dict[str, str] | None, now: dict[str, str],
+    path: Path,
+    dataset: DatasetLocation,
+    before: dict[str, str] | None,
+    now: dict[str, str],
     on_progress: Callable[[int, int], None],
-) -> None:  # fmt: skip
+) -> None:
     old = before or {}
     schemas = {table: dataset.schema(table) for table in TABLES}
     parts = {table: dataset.marks(table).keys() for table in TABLES if table != FILES} | {FILES: now.keys()}

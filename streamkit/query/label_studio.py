@@ -51,16 +51,20 @@ class LabelStudioAnnotations:
             {
                 "data": {
                     "image": f"/data/local-files/?d={quote(f'{self._name}/{IMAGES}/{image}')}",
-                    "source": selected.video, "frame": frame.index, "pts_s": round(frame.pts_s, 6), **frame.facts,
+                    "source": selected.video,
+                    "frame": frame.index,
+                    "pts_s": round(frame.pts_s, 6),
+                    **frame.facts,
                 },
                 "predictions": [
                     {
-                        "model_version": "streamkit", "score": round(float(np.mean(scores)), 4) if scores else 0.0,
+                        "model_version": "streamkit",
+                        "score": round(float(np.mean(scores)), 4) if scores else 0.0,
                         "result": results,
                     }
                 ],
             }
-        )  # fmt: skip
+        )
 
     def finish(self) -> None:
         """Write both files."""
@@ -86,10 +90,16 @@ class LabelStudioAnnotations:
 
         def region(kind: str, name: str, labels: Sequence[str], score: float, **value: Any) -> dict[str, Any]:
             return {
-                "id": f"r{next(ids)}", "type": kind, "from_name": name, "to_name": "image", "image_rotation": 0,
-                "original_width": frame.width, "original_height": frame.height, "score": score,
+                "id": f"r{next(ids)}",
+                "type": kind,
+                "from_name": name,
+                "to_name": "image",
+                "image_rotation": 0,
+                "original_width": frame.width,
+                "original_height": frame.height,
+                "score": score,
                 "value": {**value, kind: list(labels)},
-            }  # fmt: skip
+            }
 
         for row, label in enumerate(table.label):
             score = float(numbers[row, 4])

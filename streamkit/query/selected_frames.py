@@ -169,16 +169,25 @@ def _decoded(file: VideoFile, wanted: set[int]) -> Iterator[Frame]:
     device, last = Device(), max(wanted)
     with tempfile.TemporaryDirectory(prefix="streamkit-") as folder, opened(file, Path(folder)) as (path, remote):
         reader = VideoReader(
-            path, device, shared_pool(device), Counters(), threads=len(os.sched_getaffinity(0)),
+            path,
+            device,
+            shared_pool(device),
+            Counters(),
+            threads=len(os.sched_getaffinity(0)),
             file=remote,  # type: ignore[arg-type]  # it has what FFmpeg uses
-        )  # fmt: skip
+        )
         with nullcontext() if remote is None else remote.checked(), closing(reader):
             for number, decoded in reader.frames(sampler=_Numbered(wanted)):
                 if number in wanted:
                     yield Frame(
-                        file.name, number, decoded.pts_s, decoded.width, decoded.height, decoded.surface,
+                        file.name,
+                        number,
+                        decoded.pts_s,
+                        decoded.width,
+                        decoded.height,
+                        decoded.surface,
                         damaged=decoded.damaged,
-                    )  # fmt: skip
+                    )
                 if number >= last:
                     return
 

@@ -61,9 +61,7 @@ def _combine(op: int, a: float, b: float) -> float:
     return 1.0 if (a == b) == (op == SAME) else 0.0
 
 
-def value(
-    ops: Any, constants: Any, at: int, objects: Any, row: int, frames: Any, frame: int, stack: Any
-) -> float:  # fmt: skip
+def value(ops: Any, constants: Any, at: int, objects: Any, row: int, frames: Any, frame: int, stack: Any) -> float:
     """Return the value of the condition that starts at `at`, for one row of `objects` and one of `frames`."""
     top = -1
     while True:
@@ -115,7 +113,7 @@ def value(
 
 def count(
     ops: Any, constants: Any, begins: Any, objects: Any, owner: Any, frames: Any, stack: Any, into: Any, columns: Any
-) -> None:  # fmt: skip
+) -> None:
     """Count for each frame and condition the objects for which the condition is true.
 
     Args:
@@ -139,9 +137,24 @@ def count(
 
 
 def advance(
-    ops: Any, constants: Any, when: Any, clear: Any, durations: Any, schedule: Any, objects: Any, owner: Any,
-    state: Any, frames: Any, now_s: Any, broken: Any, opened: Any, raised: Any, times: Any, stack: Any, changes: Any,
-) -> int:  # fmt: skip
+    ops: Any,
+    constants: Any,
+    when: Any,
+    clear: Any,
+    durations: Any,
+    schedule: Any,
+    objects: Any,
+    owner: Any,
+    state: Any,
+    frames: Any,
+    now_s: Any,
+    broken: Any,
+    opened: Any,
+    raised: Any,
+    times: Any,
+    stack: Any,
+    changes: Any,
+) -> int:
     """Advance every rule by one step, for every row.
 
     Args:

@@ -21,8 +21,12 @@ _KMH = 3.6  # km/h in a meter per second
 _SLACK = 0.9  # of the limit: below it a track no longer speeds
 _WIDEST = 4.0  # frame heights: almost no frame is wider
 _SLOWEST = 0.02  # frame heights per second: a slower track does not move
-_SIDES = {"up": ((0.0, 1.0), (0.0, 0.0)), "right": ((0.0, 0.0), (1.0, 0.0)),
-          "down": ((0.0, 0.0), (0.0, 1.0)), "left": ((1.0, 0.0), (0.0, 0.0))}  # fmt: skip
+_SIDES = {
+    "up": ((0.0, 1.0), (0.0, 0.0)),
+    "right": ((0.0, 0.0), (1.0, 0.0)),
+    "down": ((0.0, 0.0), (0.0, 1.0)),
+    "left": ((1.0, 0.0), (0.0, 0.0)),
+}
 
 Kmh = Annotated[float, Unit("km/h", minimum=0)]
 Degrees = Annotated[float, Unit("degrees", minimum=0, maximum=180)]

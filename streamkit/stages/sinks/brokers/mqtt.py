@@ -361,9 +361,14 @@ class MqttSink(Emitter):
             self._announced.add(frame.source)
             topic = self._topics.fill((frame.source,))[0].decode()
             self._client.retained |= devices(
-                self.discovery, frame.source, topic, self._status(), labels=self.labels or (), kinds=self._kinds(),
+                self.discovery,
+                frame.source,
+                topic,
+                self._status(),
+                labels=self.labels or (),
+                kinds=self._kinds(),
                 expire_s=None if self.every is None else _MISSED * self.every,
-            )  # fmt: skip
+            )
         super().write_encoded(frame, encoded)
 
     def _status(self) -> str:

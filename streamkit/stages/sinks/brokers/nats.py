@@ -116,10 +116,16 @@ class NatsClient(ServerClient):
         self._changed = self._asyncio.Event()
         try:
             await self._client.connect(
-                self._servers, error_cb=self._on_error, name="streamkit", allow_reconnect=False,
-                connect_timeout=self.timeout_s + _CLOSE_S, max_reconnect_attempts=1, reconnect_time_wait=_POLL_S,
-                ping_interval=_PING_S, **options,
-            )  # fmt: skip
+                self._servers,
+                error_cb=self._on_error,
+                name="streamkit",
+                allow_reconnect=False,
+                connect_timeout=self.timeout_s + _CLOSE_S,
+                max_reconnect_attempts=1,
+                reconnect_time_wait=_POLL_S,
+                ping_interval=_PING_S,
+                **options,
+            )
             self._reported.clear()  # errors of servers that were tried before
             self._inbox = self._client.new_inbox()
             await self._client.subscribe(f"{self._inbox}.>", cb=self._on_reply)
