@@ -237,13 +237,24 @@ def test_whole_files_take_the_time_of_a_warm_process(archive, tmp_path):
     (tmp_path / "own.py").write_text(WARM_WORKER)
     running = [
         subprocess.Popen(
-            [sys.executable, str(tmp_path / "own.py"), video_archive.pipeline, video_archive.corpus.folder,
-             tmp_path / f"own{part}", str(part), str(len(cores))],
-            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)}, preexec_fn=lambda core=core: os.sched_setaffinity(0, {core}),
+            [
+                sys.executable,
+                str(tmp_path / "own.py"),
+                video_archive.pipeline,
+                video_archive.corpus.folder,
+                tmp_path / f"own{part}",
+                str(part),
+                str(len(cores)),
+            ],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            preexec_fn=lambda core=core: os.sched_setaffinity(0, {core}),
         )
         for part, core in enumerate(cores)
-    ]  # fmt: skip
+    ]
     for process in running:
         while "ready" not in process.stdout.readline():
             assert process.poll() is None

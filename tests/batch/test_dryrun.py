@@ -72,9 +72,10 @@ def test_a_dry_run_without_readable_files_reports_so(tmp_path):
     code, shown = run_dry(find([str(tmp_path)]), tmp_path / "out")
     assert code == 1
     assert shown == [
-        "to do          0 files   0.0 s of video, 0 bytes", "cannot         1 files   empty 1",
+        "to do          0 files   0.0 s of video, 0 bytes",
+        "cannot         1 files   empty 1",
         "  a.mp4: empty: the file is empty",
-    ]  # fmt: skip
+    ]
 
 
 def test_files_shorter_than_the_start_are_reported(tmp_path):

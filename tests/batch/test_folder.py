@@ -127,20 +127,48 @@ def test_the_row_has_all_facts_of_a_file(tmp_path):
     with Folder(tmp_path, IDENTITY) as folder:
         settings = row(tmp_path, KEYS[0])
         facts = {
-            "codec": "h264", "width": 640, "height": 480, "fps": 25, "duration_s": 8.5, "frames": 200,
-            "failed_frames": 3, "damaged_frames": 2, "concealed_errors": 5,
-        }  # fmt: skip
+            "codec": "h264",
+            "width": 640,
+            "height": 480,
+            "fps": 25,
+            "duration_s": 8.5,
+            "frames": 200,
+            "failed_frames": 3,
+            "damaged_frames": 2,
+            "concealed_errors": 5,
+        }
         job = BatchJob(VideoFile("/v/gate.mp4", "gate.mp4", 1000, "v7"), KEYS[0], 2)
         commit(settings, Outcome(job, "done", frames=40, objects=12, duration_s=8.0, seconds=0.5, facts=facts))
     (file_row,) = pq.read_table(tmp_path / "files" / f"{KEYS[0]}.parquet").to_pylist()
     assert abs(file_row.pop("finished_at").timestamp() - time.time()) < 60
     assert file_row == {
-        "key": KEYS[0], "source": "gate.mp4", "path": "/v/gate.mp4", "size": 1000, "version": "v7", "status": "done",
-        "cause": None, "cause_kind": None, "frames": 40, "frames_failed": 3, "frames_damaged": 2, "objects": 12,
-        "processed_s": 8.0, "codec": "h264", "width": 640, "height": 480, "fps": 25.0, "duration_s": 8.5,
-        "frames_in_file": 200, "concealed_errors": 5, "parts_bytes": len(PARQUET) + 12, "pipeline": folder.pipeline,
-        "models": [{"name": "demo", "sha256": "ab"}], "streamkit": "0.1.0", "attempts": 2, "seconds": 0.5,
-    }  # fmt: skip
+        "key": KEYS[0],
+        "source": "gate.mp4",
+        "path": "/v/gate.mp4",
+        "size": 1000,
+        "version": "v7",
+        "status": "done",
+        "cause": None,
+        "cause_kind": None,
+        "frames": 40,
+        "frames_failed": 3,
+        "frames_damaged": 2,
+        "objects": 12,
+        "processed_s": 8.0,
+        "codec": "h264",
+        "width": 640,
+        "height": 480,
+        "fps": 25.0,
+        "duration_s": 8.5,
+        "frames_in_file": 200,
+        "concealed_errors": 5,
+        "parts_bytes": len(PARQUET) + 12,
+        "pipeline": folder.pipeline,
+        "models": [{"name": "demo", "sha256": "ab"}],
+        "streamkit": "0.1.0",
+        "attempts": 2,
+        "seconds": 0.5,
+    }
 
 
 def test_a_row_without_sizes_of_parts_is_valid(tmp_path):
@@ -162,10 +190,14 @@ def test_leftovers_of_a_crash_are_removed(tmp_path):
         row(tmp_path, KEYS[0])
     whole_tree = tree(tmp_path)
     for name in (
-        f"objects/{KEYS[1]}.parquet", f"objects/.{KEYS[2]}.parquet.1a2b3c4d.part", f"video/.{KEYS[2]}.mp4.part",
-        f"video/{KEYS[2]}-2.mp4", f"files/.{KEYS[1]}.parquet.00000000.part", ".streamkit.json.12345678.part",
+        f"objects/{KEYS[1]}.parquet",
+        f"objects/.{KEYS[2]}.parquet.1a2b3c4d.part",
+        f"video/.{KEYS[2]}.mp4.part",
+        f"video/{KEYS[2]}-2.mp4",
+        f"files/.{KEYS[1]}.parquet.00000000.part",
+        ".streamkit.json.12345678.part",
         ".coco.json.12345678.part",
-    ):  # fmt: skip
+    ):
         (tmp_path / name).write_bytes(b"half")
     (tmp_path / "files" / f"{KEYS[2]}.parquet").write_bytes(b"")  # as a power cut may leave it
     (tmp_path / "notes.txt").write_text("mine")

@@ -53,14 +53,18 @@ def test_options_without_effect_on_results_do_not_change_the_key(tmp_path, text)
 @pytest.mark.parametrize(
     ("text", "formats", "look", "difference"),
     [
-        (PLAIN.replace("model: demo", "model: demo, min_score: 0.6"), ["parquet"], FrameSelection(),
-         "stages.detect.min_score is 0.6 and was not set"),
+        (
+            PLAIN.replace("model: demo", "model: demo, min_score: 0.6"),
+            ["parquet"],
+            FrameSelection(),
+            "stages.detect.min_score is 0.6 and was not set",
+        ),
         (PLAIN, ["parquet", "csv"], FrameSelection(), "formats was parquet and is csv, parquet"),
         (PLAIN, ["parquet"], FrameSelection(every=2), "selection.every was 1 and is 2"),
         (PLAIN.replace("  draw", "  track: {}\n  draw"), ["parquet"], FrameSelection(), "stages.track is new"),
     ],
     ids=["option", "format", "look", "stage"],
-)  # fmt: skip
+)
 def test_differences_that_change_results_are_named(tmp_path, text, formats, look, difference):
     before = settings(tmp_path / "a", PLAIN)
     after = settings(tmp_path / "b", text, *formats, look=look)
@@ -167,9 +171,13 @@ def test_the_key_is_the_same_in_every_process(tmp_path):
         "print(pipeline_key(pipeline_identity(graph_of(s), s)))"
     )
     out = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True,
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
         env={**os.environ, "PYTHONHASHSEED": "77"},
-    )  # fmt: skip
+    )
     assert out.stdout.strip() == key(batch_settings)
 
 

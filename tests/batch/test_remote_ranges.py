@@ -145,9 +145,13 @@ def test_bytes_are_read_again_without_moving_the_demuxer(s3, bucket, calls, tmp_
 
 @pytest.mark.parametrize(
     ("content", "kind"),
-    [(b"", "empty"), (b"no video at all\n" * 10, "no_video"), (STREET.read_bytes()[:200_000], "truncated"),
-     (np.random.default_rng(1).bytes(5000), "no_video")],
-)  # fmt: skip
+    [
+        (b"", "empty"),
+        (b"no video at all\n" * 10, "no_video"),
+        (STREET.read_bytes()[:200_000], "truncated"),
+        (np.random.default_rng(1).bytes(5000), "no_video"),
+    ],
+)
 def test_incomplete_videos_have_the_cause_of_a_local_file(s3, bucket, calls, tmp_path, content, kind):  # noqa: F811
     path = tmp_path / "a.mp4"
     path.write_bytes(content)

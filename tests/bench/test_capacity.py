@@ -72,12 +72,16 @@ def test_measured_shares_are_ordered():
     ("attempt", "line"),
     [
         (Attempt(12, None, TrialResult(fps=1234.4, processes=1)), "   12 streams: 1,234 frames/s: fits"),
-        (Attempt(1, None, TrialResult(fps=25.0, processes=1, latency={"p50_ms": 9, "p95_ms": 80.4})),
-         "    1 streams: 25 frames/s, p95 latency 80 ms: fits"),
-        (Attempt(64, "it is late", TrialResult(fps=800.0, processes=2)),
-         "   64 streams: 800 frames/s, 2 processes: it is late"),
+        (
+            Attempt(1, None, TrialResult(fps=25.0, processes=1, latency={"p50_ms": 9, "p95_ms": 80.4})),
+            "    1 streams: 25 frames/s, p95 latency 80 ms: fits",
+        ),
+        (
+            Attempt(64, "it is late", TrialResult(fps=800.0, processes=2)),
+            "   64 streams: 800 frames/s, 2 processes: it is late",
+        ),
     ],
-)  # fmt: skip
+)
 def test_each_attempt_is_a_line(attempt, line):
     assert str(attempt) == line
 

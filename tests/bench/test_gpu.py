@@ -17,9 +17,14 @@ from streamkit.runtime.observe.nvml import GpuUtilization, Nvml
 
 def options(root, **changed):
     defaults = {
-        "clips": {"h264": root / "samples" / "street.mp4"}, "model": "demo", "device": "cpu", "batches": (2, 3),
-        "sources": (1, 2), "seconds": 0.3, "frames": 500,
-    }  # fmt: skip
+        "clips": {"h264": root / "samples" / "street.mp4"},
+        "model": "demo",
+        "device": "cpu",
+        "batches": (2, 3),
+        "sources": (1, 2),
+        "seconds": 0.3,
+        "frames": 500,
+    }
     return gpu.GpuBenchOptions(**{**defaults, **changed})
 
 
@@ -146,8 +151,10 @@ def test_the_number_of_processes_is_set_in_every_run(root, tmp_path, monkeypatch
     bench._whole("h264", 2, 3, "decode + preprocess")
     automatic = {"device.processes": "auto"}
     assert [set_ for _, set_ in runs] == [
-        {"stages.detect.top_k": "5", **automatic}, {"stages.detect.top_k": "5", "device.processes": "3"}, automatic,
-    ]  # fmt: skip
+        {"stages.detect.top_k": "5", **automatic},
+        {"stages.detect.top_k": "5", "device.processes": "3"},
+        automatic,
+    ]
     assert {device for device, _ in runs} == {bench.options.device}
 
 
@@ -189,11 +196,12 @@ def test_paced_runs_come_before_those_of_the_whole(root, tmp_path, monkeypatch):
     runs = []
     monkeypatch.setattr(gpu.GpuBenchmark, "_parts", lambda self: None)
     monkeypatch.setattr(
-        gpu.GpuBenchmark, "_whole",
+        gpu.GpuBenchmark,
+        "_whole",
         lambda self, codec, sources, batch, what="whole", decoders=None, processes=None: runs.append(
             (what, sources, processes)
         ),
-    )  # fmt: skip
+    )
     gpu.GpuBenchmark(
         options(root, batches=(2,), sources=(1,), realtime=(5, 9), processes=("auto", 3)), tmp_path, print
     ).all()
@@ -205,9 +213,26 @@ def test_paced_runs_come_before_those_of_the_whole(root, tmp_path, monkeypatch):
 
 def test_a_killed_bench_keeps_its_rows(root, tmp_path):
     out = tmp_path / "bench.json"
-    command = [sys.executable, str(root / "run.py"), "bench", "gpu", "--device", "cpu", "--models", "demo", "--clip",
-               f"h264={root / 'samples' / 'street.mp4'}", "--seconds", "0.3", "--sources", "1,2", "--batches", "2,3",
-               "--out", str(out)]  # fmt: skip
+    command = [
+        sys.executable,
+        str(root / "run.py"),
+        "bench",
+        "gpu",
+        "--device",
+        "cpu",
+        "--models",
+        "demo",
+        "--clip",
+        f"h264={root / 'samples' / 'street.mp4'}",
+        "--seconds",
+        "0.3",
+        "--sources",
+        "1,2",
+        "--batches",
+        "2,3",
+        "--out",
+        str(out),
+    ]
     running = subprocess.Popen(
         command, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )

@@ -43,7 +43,7 @@ class Cluster:
 
     def __init__(
         self, *names: str, prepare: Callable[[FakeActor], None] = lambda actor: None, speed: float = SPEED
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.clock = FastClock(speed)
         self.ray = FakeRay(*names, clock=self.clock)
         self.ray.prepare = prepare

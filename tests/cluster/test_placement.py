@@ -54,11 +54,13 @@ def report(sources: SourceScheduler, node: Node, frames: int) -> None:
 
 
 def test_the_capacity_of_a_node_is_measured():
-    strengths = capacities({
-        "busy": NodeLoad(2.0, 0.5, 4.0),  # half busy with 2: entirely with 4
-        "idle": NodeLoad(0.1, 0.02, 8.0),  # says little: as many cores as `busy`, twice
-        "new": NodeLoad(0.0, None, 40.0),
-    })  # fmt: skip
+    strengths = capacities(
+        {
+            "busy": NodeLoad(2.0, 0.5, 4.0),  # half busy with 2: entirely with 4
+            "idle": NodeLoad(0.1, 0.02, 8.0),  # says little: as many cores as `busy`, twice
+            "new": NodeLoad(0.0, None, 40.0),
+        }
+    )
     assert strengths == {"busy": 4.0, "idle": 8.0, "new": 40.0}
     assert capacities({"new": NodeLoad(0.0, None, 4.0)}) == {"new": 4.0}
 

@@ -48,8 +48,12 @@ def here(tmp_path, monkeypatch, root):
 
 
 def events(outcome, stage):
-    return [(record["frame"], event) for record in outcome.records["street"] for event in record["events"]
-            if event["stage"] == stage]  # fmt: skip
+    return [
+        (record["frame"], event)
+        for record in outcome.records["street"]
+        for event in record["events"]
+        if event["stage"] == stage
+    ]
 
 
 def test_the_end_of_a_file_waits_for_answers_of_a_slow_failing_endpoint(run_pipeline, vlm):

@@ -137,9 +137,11 @@ def real(folder, test_data):
 def iou(a, b):
     width, height = (min(a[i + 2], b[i + 2]) - max(a[i], b[i]) for i in (0, 1))
     both = max(width, 0) * max(height, 0)
-    return both / sum((x[2] - x[0]) * (x[3] - x[1]) for x in (a, b)) if not both else both / (
-        sum((x[2] - x[0]) * (x[3] - x[1]) for x in (a, b)) - both
-    )  # fmt: skip
+    return (
+        both / sum((x[2] - x[0]) * (x[3] - x[1]) for x in (a, b))
+        if not both
+        else both / (sum((x[2] - x[0]) * (x[3] - x[1]) for x in (a, b)) - both)
+    )
 
 
 def marked(folder):
@@ -155,11 +157,14 @@ def test_real_networks_trigger_every_reason_to_collect(real):
     assert marked("weak") == {
         frame: marks
         for frame, objects in by_frame.items()
-        if (marks := [
-            ("detect", o["box"]) for o in objects
-            if o["stage"] == "detect" and o["label"] == "person" and 0.3 <= o["score"] <= 0.5
-        ])
-    }  # fmt: skip
+        if (
+            marks := [
+                ("detect", o["box"])
+                for o in objects
+                if o["stage"] == "detect" and o["label"] == "person" and 0.3 <= o["score"] <= 0.5
+            ]
+        )
+    }
     for frame, marks in marked("differ").items():  # nobody of the other network is there, or there are more than it has
         for stage, box in marks:
             theirs = [o for o in by_frame[frame] if o["stage"] != stage and iou(o["box"], box) >= 0.5]

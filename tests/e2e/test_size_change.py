@@ -95,10 +95,17 @@ def test_events_equal_those_of_a_stream_of_constant_size(tmp_path, write_pipelin
     expected = events(plain)
     kinds = {(stage, kind) for _, stage, kind, *_ in expected}
     assert kinds >= {
-        ("zone", "entered"), ("zone", "left"), ("zone", "loitering"), ("line", "crossed"), ("direction", "changed"),
-        ("speed", "speeding"), ("proximity", "met"), ("rule", "raised"), ("rule", "cleared"),
+        ("zone", "entered"),
+        ("zone", "left"),
+        ("zone", "loitering"),
+        ("line", "crossed"),
+        ("direction", "changed"),
+        ("speed", "speeding"),
+        ("proximity", "met"),
+        ("rule", "raised"),
+        ("rule", "cleared"),
         ("tripwire", "crossed"),
-    }  # fmt: skip
+    }
     measured = events(frames)
     assert [row[:4] for row in measured] == [row[:4] for row in expected]
     for (*_, data), (*_, expected_data) in zip(measured, expected, strict=True):

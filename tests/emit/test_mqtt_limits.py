@@ -168,9 +168,29 @@ def test_the_next_message_waits_for_the_oldest_in_flight(client, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "letter", ["\0", "\x01", "\t", "\n", "\x1b", "\x1f", "\x7f", "\x80", "\x9f", "\ufdd0", "\ufdef", "\ufffe", "\uffff",
-               "\U0001fffe", "\U0010ffff", chr(0xD800), chr(0xDFFF), "+", "#"]
-)  # fmt: skip
+    "letter",
+    [
+        "\0",
+        "\x01",
+        "\t",
+        "\n",
+        "\x1b",
+        "\x1f",
+        "\x7f",
+        "\x80",
+        "\x9f",
+        "\ufdd0",
+        "\ufdef",
+        "\ufffe",
+        "\uffff",
+        "\U0001fffe",
+        "\U0010ffff",
+        chr(0xD800),
+        chr(0xDFFF),
+        "+",
+        "#",
+    ],
+)
 def test_invalid_characters_of_a_topic_become_underscores(letter):
     assert MqttSink.clean(f"a{letter}b/c") == "a_b/c"
 
@@ -192,10 +212,14 @@ def test_labels_of_unusual_characters_pass_a_real_broker(there):
     counters = Counters()
     stage.context = Context("out", counters=counters)
     stage.open()
-    stage.queue.append([
-        SpoolRecord(stage._topics.fill(("a", letter, "detect", "7"))[0], b"", json.dumps({"source": "_/a"}).encode())
-        for letter in odd
-    ])  # fmt: skip
+    stage.queue.append(
+        [
+            SpoolRecord(
+                stage._topics.fill(("a", letter, "detect", "7"))[0], b"", json.dumps({"source": "_/a"}).encode()
+            )
+            for letter in odd
+        ]
+    )
     stage.sender.run(lambda: not stage.queue.waiting)
     stage.queue.close()
     assert counters.values == {"records sent": len(odd)}

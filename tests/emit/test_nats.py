@@ -300,9 +300,13 @@ def key_pair(prefix):
 
 def jwt(kind, name, subject, issuer, **more):
     claims = {
-        "jti": name, "iat": int(time.time()), "iss": issuer.public_key.decode(), "name": name,
-        "sub": subject.public_key.decode(), "nats": {"type": kind, "version": 2, **more},
-    }  # fmt: skip
+        "jti": name,
+        "iat": int(time.time()),
+        "iss": issuer.public_key.decode(),
+        "name": name,
+        "sub": subject.public_key.decode(),
+        "nats": {"type": kind, "version": 2, **more},
+    }
     head = encoded(json.dumps({"typ": "JWT", "alg": "ed25519-nkey"}).encode())
     text = f"{head}.{encoded(json.dumps(claims).encode())}"
     return f"{text}.{encoded(issuer.sign(text.encode()))}"

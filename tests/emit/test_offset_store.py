@@ -157,9 +157,7 @@ def synced(monkeypatch, folder):
     return synced_files
 
 
-def test_opening_syncs_acknowledgements_then_the_name_then_the_folder(
-    tmp_path, monkeypatch
-):  # fmt: skip
+def test_opening_syncs_acknowledgements_then_the_name_then_the_folder(tmp_path, monkeypatch):
     """The first decides which runs are forgotten, the second which ids there are, the third that both are found."""
     folder = tmp_path / "s"
     for waiting in (0, 2):

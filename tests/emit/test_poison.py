@@ -7,7 +7,6 @@ import pytest
 from support.brokers import PLACES, place  # noqa: F401  a fixture
 from support.mails import event, mailing_fixture  # noqa: F401  a fixture
 from support.messages import collect
-from support.smtp import mail_server  # noqa: F401  a fixture
 
 from streamkit.core.counters import Counters
 from streamkit.core.stage import Context, default_registry
@@ -78,7 +77,7 @@ def test_a_record_that_is_never_taken_is_the_only_loss(name, place, flow):  # no
     assert first == [n for n in range(COUNT) if n != BAD]
 
 
-def test_a_mail_that_makes_the_server_hang_up_is_dropped(mail_server, mailing):  # noqa: F811
+def test_a_mail_that_makes_the_server_hang_up_is_dropped(mail_server, mailing):
     server = mail_server()
     server.hang_up_at = b"Poison"
     mailer = mailing(server, batch_window=0.0)

@@ -146,7 +146,7 @@ def test_a_permanently_refused_record_is_dropped_alone(run, tmp_path):
     assert logged[0] == (
         "mqtt://broker:1883 refuses a record for t/3: too large; it is given up, counted, and kept in "
         f"{tmp_path}/s/dead-letters.jsonl"
-    )  # fmt: skip
+    )
 
 
 class Holding(Scripted):

@@ -301,7 +301,7 @@ def test_gathered_records_fill_the_window_exactly(clock, tmp_path):
 @pytest.mark.parametrize(("gather_s", "failures", "sizes"), [(60.0, 0, [2]), (0.0, 0, [1, 1]), (60.0, 1, [1, 1])])
 def test_records_are_gathered_for_the_clients_window_but_not_after_a_failure(
     gather_s, failures, sizes, clock, tmp_path
-):  # fmt: skip
+):
     client = Breaks(())
     client.gather_s = gather_s
     spool = Spool(tmp_path / "s")

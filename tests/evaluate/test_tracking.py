@@ -50,10 +50,14 @@ def compare(tmp_path, sequences):
     detections, _ = flat([(name, tracks, count) for name, _, tracks, count in sequences])
     scores, theirs = tracking_scores(truth, detections, frames, ["person"]), trackeval_scores(tmp_path, sequences)
     expected = {
-        "hota": theirs["HOTA"]["HOTA"].mean(), "deta": theirs["HOTA"]["DetA"].mean(),
-        "assa": theirs["HOTA"]["AssA"].mean(), "mota": theirs["CLEAR"]["MOTA"], "idf1": theirs["Identity"]["IDF1"],
-        "switches": theirs["CLEAR"]["IDSW"], "fragments": theirs["CLEAR"]["Frag"],
-    }  # fmt: skip
+        "hota": theirs["HOTA"]["HOTA"].mean(),
+        "deta": theirs["HOTA"]["DetA"].mean(),
+        "assa": theirs["HOTA"]["AssA"].mean(),
+        "mota": theirs["CLEAR"]["MOTA"],
+        "idf1": theirs["Identity"]["IDF1"],
+        "switches": theirs["CLEAR"]["IDSW"],
+        "fragments": theirs["CLEAR"]["Frag"],
+    }
     for part in (scores, scores["per_class"]["person"]):
         assert {name: part[name] for name in expected} == pytest.approx(expected, abs=1e-6)
     errors = track_errors(truth, detections, frames, ["person"])
@@ -86,8 +90,11 @@ FRAMES = [EvaluatedFrame("a", n, n / 25, 640, 480) for n in range(8)]
 
 def test_a_switch_and_a_fragment_are_named_with_their_frames():
     truth = of(*((frame, 7, 0) for frame in range(8)), *((frame, 8, 100) for frame in range(8)))
-    tracks = of(*((frame, 1, 0) for frame in (0, 1, 2)), *((frame, 5, 0) for frame in (3, 4, 5, 6, 7)),
-               *((frame, 2, 100) for frame in (0, 1, 4, 5, 6, 7)))  # fmt: skip
+    tracks = of(
+        *((frame, 1, 0) for frame in (0, 1, 2)),
+        *((frame, 5, 0) for frame in (3, 4, 5, 6, 7)),
+        *((frame, 2, 100) for frame in (0, 1, 4, 5, 6, 7)),
+    )
     errors = track_errors(truth, tracks, FRAMES, ["person"])
     assert [(e.kind, e.frame, e.object_id, e.before, e.after, e.lost) for e in errors] == [
         ("switch", 3, 7, 1, 5, 0),

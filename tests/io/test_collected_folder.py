@@ -21,9 +21,15 @@ def opened(path):
 
 
 ABOUT = {
-    "width": 8, "height": 8, "source": "gate", "frame": 0, "pts_s": 0.0, "collected": "2026-11-20T00:00:00.000Z",
-    "reason": "random", "objects": [],
-}  # fmt: skip
+    "width": 8,
+    "height": 8,
+    "source": "gate",
+    "frame": 0,
+    "pts_s": 0.0,
+    "collected": "2026-11-20T00:00:00.000Z",
+    "reason": "random",
+    "objects": [],
+}
 
 
 def put(folder, name):

@@ -164,10 +164,13 @@ def test_other_files_are_never_removed():
     ours = clip(days=9)
     folder = ours.parent
     others = [
-        folder / "notes.txt", folder / "best.mp4", folder / "20260801T120000.250Z-crossed.mkv",
-        folder / ".20260801T120000.250Z-crossed.mp4.part", Path("20260801T120000.250Z-crossed.mp4"),
+        folder / "notes.txt",
+        folder / "best.mp4",
+        folder / "20260801T120000.250Z-crossed.mkv",
+        folder / ".20260801T120000.250Z-crossed.mp4.part",
+        Path("20260801T120000.250Z-crossed.mp4"),
         folder.parent / "20260801T120000.250Z-crossed.mp4",
-    ]  # fmt: skip
+    ]
     for path in others:
         path.touch()
         os.utime(path, (0, 0))
@@ -260,9 +263,14 @@ def test_a_partial_clip_that_cannot_be_removed_is_reported(monkeypatch):
 
 @pytest.mark.parametrize(
     ("template", "may"),
-    [(TEMPLATE, True), ("/data/{time}.mp4", True), ("{source}/{time}.mp4", False), ("./{time}.mp4", False),
-     ("clips/{kind}.mp4", False)],
-)  # fmt: skip
+    [
+        (TEMPLATE, True),
+        ("/data/{time}.mp4", True),
+        ("{source}/{time}.mp4", False),
+        ("./{time}.mp4", False),
+        ("clips/{kind}.mp4", False),
+    ],
+)
 def test_templates_that_support_retention_are_recognized(template, may):
     assert removable(template) is may
 

@@ -140,17 +140,23 @@ BOX, LABEL = [8.0, 12.0, 32.0, 36.0], 2  # network pixels of 64 x 48; (1/8, 1/4,
 @pytest.mark.parametrize(
     "outputs",
     [
-        {"detection_out": [
-            [[[0, LABEL, 0.9, 1 / 8, 1 / 4, 1 / 2, 3 / 4], [-1, 0, 0, 0, 0, 0, 0], [0, 1, 1, 0, 0, 1, 1]]]
-        ]},
-        {"detection_boxes": [[[1 / 4, 1 / 8, 3 / 4, 1 / 2], [0, 0, 1, 1]]], "detection_scores": [[0.9, 1.0]],
-         "detection_classes": [[LABEL, 1]], "num_detections": [1]},
+        {
+            "detection_out": [
+                [[[0, LABEL, 0.9, 1 / 8, 1 / 4, 1 / 2, 3 / 4], [-1, 0, 0, 0, 0, 0, 0], [0, 1, 1, 0, 0, 1, 1]]]
+            ]
+        },
+        {
+            "detection_boxes": [[[1 / 4, 1 / 8, 3 / 4, 1 / 2], [0, 0, 1, 1]]],
+            "detection_scores": [[0.9, 1.0]],
+            "detection_classes": [[LABEL, 1]],
+            "num_detections": [1],
+        },
         {"bboxes": [[[1 / 8, 1 / 4, 1 / 2, 3 / 4]]], "scores": [[0.9]], "labels": [[LABEL]]},
         {"boxes": [[BOX]], "scores": [[0.9]], "labels": [[LABEL]]},
         {"boxes": [BOX], "scores": [0.9], "labels": [LABEL]},
     ],
     ids=SSD_FORMS,
-)  # fmt: skip
+)
 def test_the_reference_reads_ssd_up_to_the_end_marker(outputs):
     arrays = {name: np.array(value) for name, value in outputs.items()}
     spec = InputSpec(size=(64, 48))

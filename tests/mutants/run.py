@@ -76,9 +76,12 @@ def environment(copy: Path) -> dict[str, str]:
     data = os.environ.get("STREAMKIT_TEST_DATA", str(ROOT.parent / "shared" / "data"))  # the copy lies elsewhere
     server = os.environ.get("STREAMKIT_RTSP_SERVER", str(ROOT.parent / "shared" / "tools" / "rtsp_server.py"))
     return {
-        **os.environ, "PYTHONPATH": str(copy), "STREAMKIT_TEST_DATA": data, "STREAMKIT_RTSP_SERVER": server,
+        **os.environ,
+        "PYTHONPATH": str(copy),
+        "STREAMKIT_TEST_DATA": data,
+        "STREAMKIT_RTSP_SERVER": server,
         "NUMBA_CACHE_DIR": str(copy / ".numba"),
-    }  # fmt: skip
+    }
 
 
 def command(tests: tuple[str, ...]) -> list[str]:

@@ -42,9 +42,12 @@ def test_the_iou_matrix_has_a_row_for_each_first_box():
 
 
 @given(
-    st.floats(0.1, 8), st.floats(0.1, 8), st.floats(-300, 300), st.floats(-300, 300),
+    st.floats(0.1, 8),
+    st.floats(0.1, 8),
+    st.floats(-300, 300),
+    st.floats(-300, 300),
     st.lists(st.tuples(*[st.floats(-2000, 4000)] * 4), max_size=5),
-)  # fmt: skip
+)
 @settings(max_examples=50, deadline=None)
 def test_to_source_inverts_the_geometry(scale_x, scale_y, offset_x, offset_y, rows):
     source = np.array(rows, np.float32).reshape(-1, 4)

@@ -40,9 +40,12 @@ inputs = st.integers(1, 1500)
 
 
 @given(
-    sides, sides, st.tuples(inputs, inputs), st.sampled_from(["letterbox", "stretch", "crop"]),
+    sides,
+    sides,
+    st.tuples(inputs, inputs),
+    st.sampled_from(["letterbox", "stretch", "crop"]),
     st.sampled_from(["center", "top_left"]),
-)  # fmt: skip
+)
 def test_every_image_has_its_placement(width, height, size, resize, anchor) -> None:
     spec = InputSpec(size, resize=resize, anchor=anchor)
     left, top, new_width, new_height = placement(spec, width, height)

@@ -119,8 +119,10 @@ def test_a_crowd_is_reported_once():
     video[4].detections = detections()
     processed = run_stage(CountObjects(more_than=3), video)
     assert [(e.frame, e.kind, e.data["count"]) for f in processed for e in f.events] == [
-        (1, "crowded", 4), (4, "cleared", 0), (5, "crowded", 4),
-    ]  # fmt: skip
+        (1, "crowded", 4),
+        (4, "cleared", 0),
+        (5, "crowded", 4),
+    ]
 
 
 def test_a_region_is_hidden_from_the_network():

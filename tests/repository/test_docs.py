@@ -134,10 +134,19 @@ OPTIONS_OF = {  # the pages that have every option of a stage
 }
 SHARED = {  # with other emitters: emitters.md and emitters-delivery.md have them
     "email": {
-        "send", "labels", "every", "on_change", "when", "crops", "spool", "required", "timeout", "drain",
+        "send",
+        "labels",
+        "every",
+        "on_change",
+        "when",
+        "crops",
+        "spool",
+        "required",
+        "timeout",
+        "drain",
         "drain_timeout",
-    },
-}  # fmt: skip
+    }
+}
 
 
 def test_pages_and_snippets_are_collected():

@@ -106,8 +106,12 @@ def test_every_key_of_a_model_card_and_every_family_is_on_their_page(pages):
     nested = [f"{key}.{name}" for key, kind in kinds.items() for name in kind.__annotations__]
     assert set(keys) == {*CardKeys.__annotations__, *nested}
     assert [keys[name][2] for name in ("task", "input.size", "input.pad", "score", "url")] == [
-        "required", "required", "`114`", "`0.25`", "",
-    ]  # fmt: skip
+        "required",
+        "required",
+        "`114`",
+        "`0.25`",
+        "",
+    ]
     assert all(family.traits.formats for family in FAMILIES.values())
     families = re.findall(r"^\| (\w+) \| `(\w+)` \| .* \| (yes|no) \|$", page, re.MULTILINE)
     assert set(families) == {

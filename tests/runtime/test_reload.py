@@ -235,8 +235,10 @@ def test_changes_through_the_api_survive_edits_of_other_options(tmp_path, restar
         assert set(running.states) == {"a", "b", "extra"}
     store = StateStore(tmp_path / "state.db")  # of what the YAML changed since, it keeps nothing
     assert [store._rows(kind) for kind in ("source", "paused", "stage")] == [
-        [("extra", {"stage": "camera"})], [], [("old", {"pause_s": 0.003})]
-    ]  # fmt: skip
+        [("extra", {"stage": "camera"})],
+        [],
+        [("old", {"pause_s": 0.003})],
+    ]
 
 
 @pytest.mark.parametrize("error", [ValueError("a number too long"), RecursionError("too deep"), SystemExit(3)])

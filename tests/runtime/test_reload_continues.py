@@ -86,7 +86,7 @@ class ReloadingPipeline:
 
     def __init__(
         self, folder: Path, sources: str = f"  a: {CAMERA}\n", head: str = "cpu", stages: str = STAGES
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.folder = folder
         self.path = folder / "p.yaml"
         self.events_path = folder / "events.csv"

@@ -126,9 +126,14 @@ def overload(folder: Path, *, seconds: float = 600.0) -> Promises:
 
 
 def fleet(
-    folder: Path, *, cameras: int = 100, seconds: float = 60.0, device: str = "cuda", clip: Path | None = None,
+    folder: Path,
+    *,
+    cameras: int = 100,
+    seconds: float = 60.0,
+    device: str = "cuda",
+    clip: Path | None = None,
     detect: str | None = None,
-) -> Promises:  # fmt: skip
+) -> Promises:
     """Cameras by `pace: 30`, every tenth of which fails and comes back at random."""
     promises = Promises(f"{cameras} cameras at 30 frames a second on {device}, one in ten failing")
     uri = str(clip or videos() / "vtest_480x360.mp4")

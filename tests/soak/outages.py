@@ -140,8 +140,9 @@ def soak(
         uris = {id_: uri for site in sites for id_, uri in site.ids.items()} | {"still": still.url("a")}
         sources = {id_: {"uri": uri, "timeout": _TIMEOUT_S} for id_, uri in uris.items()}
         fault = {
-            "away": {"every": 12.0, "random": True, "for": 2.0}, "corrupt": {"every": 7.0, "for": 1.0, "share": 0.02},
-        }  # fmt: skip
+            "away": {"every": 12.0, "random": True, "for": 2.0},
+            "corrupt": {"every": 7.0, "for": 1.0, "share": 0.02},
+        }
         sources["faulty"] = {"uri": str(clips[0]), "loop": True, "pace": _RATE, "reconnect": True, "fault": fault}
         rig = Rig({"sources": sources, "stages": {"note": {}}})
         with rig.going():

@@ -47,9 +47,15 @@ def number_of(image: np.ndarray) -> int:
 
 
 def clip(
-    path: Path, frames: int = 250, *, size: tuple[int, int] = (WIDTH, HEIGHT), gop: int = 10, bf: int = 0,
-    codec: str = "libx264", rate: int = 25,
-) -> Path:  # fmt: skip
+    path: Path,
+    frames: int = 250,
+    *,
+    size: tuple[int, int] = (WIDTH, HEIGHT),
+    gop: int = 10,
+    bf: int = 0,
+    codec: str = "libx264",
+    rate: int = 25,
+) -> Path:
     """Write a clip with `bf` B frames in a row."""
     quiet = {"x264-params": "log-level=none"} if codec == "libx264" else {"x265-params": "log-level=none"}
     options = {"g": str(gop), "bf": str(bf), "crf": "14", "preset": "ultrafast", "sc_threshold": "0", **quiet}

@@ -57,10 +57,16 @@ def labeled_folder(folder, images=3):
         frame.tables = {
             "detect": detections(boxes, [0.9, 0.41, 0.3, 0.75], class_id=[1, 0, 0, 1], labels=LABELS),
             "seg": replace(
-                detections(boxes[:3], [0.8, 0.7, 0.6], label=["person", "person", "car"], labels=LABELS,
-                           mask=masks, keypoints=points),
+                detections(
+                    boxes[:3],
+                    [0.8, 0.7, 0.6],
+                    label=["person", "person", "car"],
+                    labels=LABELS,
+                    mask=masks,
+                    keypoints=points,
+                ),
                 skeleton=Skeleton(POINTS, ((0, 1), (0, 2))),
             ),
-        }  # fmt: skip
+        }
         labeled_frames.append(frame)
     return collect(labeled_frames, low_score=(0.4, 0.5), path=folder)[2]

@@ -59,11 +59,18 @@ class Collector:
             for scope in part.scope_spans:
                 self.spans += [
                     Span(
-                        span.name, span.span_id, span.parent_span_id, span.trace_id, span.start_time_unix_nano,
-                        span.end_time_unix_nano, _attributes(span.attributes), span.status.code == 2, resource,
+                        span.name,
+                        span.span_id,
+                        span.parent_span_id,
+                        span.trace_id,
+                        span.start_time_unix_nano,
+                        span.end_time_unix_nano,
+                        _attributes(span.attributes),
+                        span.status.code == 2,
+                        resource,
                     )
                     for span in scope.spans
-                ]  # fmt: skip
+                ]
 
     def take_metrics(self, body: bytes) -> None:
         request = ExportMetricsServiceRequest.FromString(body)

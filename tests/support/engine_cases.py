@@ -27,7 +27,7 @@ def program_of(model: object, shape: tuple[int, ...]) -> tuple[OnnxGraph, Progra
 
 def run_program(
     graph: OnnxGraph, program: Program, images: np.ndarray, dtype: type = np.float32
-) -> dict[str, np.ndarray]:  # fmt: skip
+) -> dict[str, np.ndarray]:
     """Run a program in NumPy, with delegated parts in ONNX Runtime."""
 
     def delegated(step: Delegate, tensors: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
@@ -373,7 +373,7 @@ ATTENTION_SHAPE = (BATCH, HEADS * CHANNELS, 6, 5)
 
 def attention(
     network: NetworkBuilder, *, one_level: bool = False, channels_first: bool = False, of_rows: bool = False
-) -> str:  # fmt: skip
+) -> str:
     """Add a deformable attention whose features, points and weights come from the images.
 
     Args:
@@ -435,23 +435,59 @@ def attention_to_rows(network: NetworkBuilder) -> list[str]:
 
 
 EIGHT_CHANNELS: list[Callable[[NetworkBuilder], list[str]]] = [
-    conv_silu, dilation, asymmetric_pads, auto_pad_same_upper, auto_pad_same_lower, residual_after_activation,
-    residual_before_activation, two_residuals_in_a_row, branch_that_is_read_twice, c2f_block, half_of_a_split_is_joined,
-    halves_in_the_other_order, half_before_the_whole, part_that_is_also_in_a_larger_concatenation,
-    tensor_in_two_concatenations, tensor_twice_in_a_concatenation,
-    concatenation_in_a_concatenation, channels_that_are_no_multiple_of_8, split_at_odd_channels, output_in_the_middle,
-    depthwise_blocks, hard_swish_of_four_nodes, squeeze_and_excitation, sum_with_one_pixel, factors_and_offsets,
-    channel_factors_after_a_convolution, channel_factors_after_a_depthwise_convolution,
-    leaky_relu, pools, resized, padding_before_a_pool_and_a_convolution, padding_that_others_read, upconvolution,
-    attention_between_convolutions, rows_cut_off,
-]  # fmt: skip
+    conv_silu,
+    dilation,
+    asymmetric_pads,
+    auto_pad_same_upper,
+    auto_pad_same_lower,
+    residual_after_activation,
+    residual_before_activation,
+    two_residuals_in_a_row,
+    branch_that_is_read_twice,
+    c2f_block,
+    half_of_a_split_is_joined,
+    halves_in_the_other_order,
+    half_before_the_whole,
+    part_that_is_also_in_a_larger_concatenation,
+    tensor_in_two_concatenations,
+    tensor_twice_in_a_concatenation,
+    concatenation_in_a_concatenation,
+    channels_that_are_no_multiple_of_8,
+    split_at_odd_channels,
+    output_in_the_middle,
+    depthwise_blocks,
+    hard_swish_of_four_nodes,
+    squeeze_and_excitation,
+    sum_with_one_pixel,
+    factors_and_offsets,
+    channel_factors_after_a_convolution,
+    channel_factors_after_a_depthwise_convolution,
+    leaky_relu,
+    pools,
+    resized,
+    padding_before_a_pool_and_a_convolution,
+    padding_that_others_read,
+    upconvolution,
+    attention_between_convolutions,
+    rows_cut_off,
+]
 IMAGES: list[Callable[[NetworkBuilder], list[str]]] = [
-    focus_of_slices, three_channels_with_stride_2, six_by_six_first_layer, seven_by_seven_first_layer,
-    first_layer_with_pads_below, first_layer_without_pads, image_that_others_read, blocks_that_are_an_output,
-]  # fmt: skip
+    focus_of_slices,
+    three_channels_with_stride_2,
+    six_by_six_first_layer,
+    seven_by_seven_first_layer,
+    first_layer_with_pads_below,
+    first_layer_without_pads,
+    image_that_others_read,
+    blocks_that_are_an_output,
+]
 ROWS: list[Callable[[NetworkBuilder], list[str]]] = [
-    rows_of_two_images, rows_of_13_channels, rows_by_joined_planes, rows_of_one_image, one_image_twice_among_rows,
-]  # fmt: skip
+    rows_of_two_images,
+    rows_of_13_channels,
+    rows_by_joined_planes,
+    rows_of_one_image,
+    one_image_twice_among_rows,
+]
 CASES = [
     *(pytest.param(case, SHAPE, id=case.__name__) for case in EIGHT_CHANNELS),
     pytest.param(stride_2_with_odd_size, (2, 8, 11, 9), id="stride_2_with_odd_size"),

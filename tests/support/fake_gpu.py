@@ -109,9 +109,14 @@ class Codec(IntEnum):
 def query(device, codec, bits):
     """What NVDEC says that it decodes."""
     return {
-        "supported": int(codec != Codec.AV1 and bits == 8), "num_decoder_engines": 7, "width_max": 8192,
-        "height_max": 8192, "width_min": 48, "height_min": 16, "mb_num_max": 262144,
-    }  # fmt: skip
+        "supported": int(codec != Codec.AV1 and bits == 8),
+        "num_decoder_engines": 7,
+        "width_max": 8192,
+        "height_max": 8192,
+        "width_min": 48,
+        "height_min": 16,
+        "mb_num_max": 262144,
+    }
 
 
 REFUSED = (

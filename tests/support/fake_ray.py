@@ -75,9 +75,14 @@ class FakeActor:
         }
         numbers = {id_: order.number for id_, order in self.sources.items()}
         report = NodeReport(
-            self.number, 1234, not self.failure, self.failure, "cpu", self.busy,
+            self.number,
+            1234,
+            not self.failure,
+            self.failure,
+            "cpu",
+            self.busy,
             worker=WorkerReport(states=states, numbers=numbers),
-        )  # fmt: skip
+        )
         return pickle.dumps(report)
 
     def _apply(self, files: dict[str, bytes], environment: dict[str, str]) -> str:
@@ -134,9 +139,15 @@ class FakeRay:
 
     def nodes(self) -> list[dict[str, Any]]:
         return [
-            {"NodeID": _id(name), "NodeName": name, "NodeManagerAddress": "127.0.0.1", "Alive": True,
-             "Resources": {"CPU": 1.0}} for name in list(self.names)
-        ]  # fmt: skip
+            {
+                "NodeID": _id(name),
+                "NodeName": name,
+                "NodeManagerAddress": "127.0.0.1",
+                "Alive": True,
+                "Resources": {"CPU": 1.0},
+            }
+            for name in list(self.names)
+        ]
 
     def remote(self, **resources: Any) -> Callable[[Any], Any]:
         return lambda kind: self

@@ -97,7 +97,7 @@ def wide(page):
 def focused(page):
     return page.evaluate(
         "(e => e.getAttribute('aria-label') ?? e.innerText ?? e.tagName)(document.activeElement)"
-    ).strip()  # fmt: skip
+    ).strip()
 
 
 def ring(page):

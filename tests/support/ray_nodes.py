@@ -40,10 +40,13 @@ class RayNodes:
         self._cluster = Cluster(
             initialize_head=True,
             head_node_args={
-                "num_cpus": 0, "object_store_memory": _OBJECTS, "include_dashboard": False, "no_monitor": True,
+                "num_cpus": 0,
+                "object_store_memory": _OBJECTS,
+                "include_dashboard": False,
+                "no_monitor": True,
                 "_system_config": _HEALTH,
             },
-        )  # fmt: skip
+        )
         self.address = self._cluster.address
         self.nodes: dict[str, Any] = {}
 

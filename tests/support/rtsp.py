@@ -85,9 +85,15 @@ class RtspServer:
     """
 
     def __init__(
-        self, cameras: Mapping[str, Path], folder: Path, *, user: str | None = None, password: str | None = None,
-        seconds: float = 120.0, port: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        cameras: Mapping[str, Path],
+        folder: Path,
+        *,
+        user: str | None = None,
+        password: str | None = None,
+        seconds: float = 120.0,
+        port: int | None = None,
+    ) -> None:
         self.cameras = dict(cameras)
         self.folder = folder
         self.user = user

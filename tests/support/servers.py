@@ -69,9 +69,15 @@ class Served:
 
 @contextmanager
 def served(
-    text: str, root: Any, *, port: int = 0, allow_files: bool = False, data: Any = None, path: Path | None = None,
+    text: str,
+    root: Any,
+    *,
+    port: int = 0,
+    allow_files: bool = False,
+    data: Any = None,
+    path: Path | None = None,
     **options: Any,
-) -> Iterator[Served]:  # fmt: skip
+) -> Iterator[Served]:
     """Serve a pipeline; `data` is its data folder, a new one if it is left out.
 
     With `path` of a file that gets the text, the file can be edited while it runs.

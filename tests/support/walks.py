@@ -176,9 +176,11 @@ def scene(seed, step=1):
 def feet(boxes, width=640, height=360):
     """Return the foot points of boxes by frame."""
     return [
-        None if box is None else (
+        None
+        if box is None
+        else (
             min(max((min(max(box[0], 0), width) + min(max(box[2], 0), width)) / 2, 0.5), width - 0.5),
             min(max(min(max(box[3], 0), height), 0.5), height - 0.5),
         )
         for box in boxes
-    ]  # fmt: skip
+    ]

@@ -154,12 +154,17 @@ def test_the_number_of_keypoints_is_read_from_the_outputs(name, outputs, classes
 @pytest.mark.parametrize(
     ("select", "columns", "text"),
     [
-        ("top_k", 80, None), ("best_class", 80, None), ("softmax", 81, None), ("softmax", "C", None),
-        ("top_k", 81, "one more than the card has labels"), ("best_class", 81, "write select: softmax"),
-        ("softmax", 80, "holds 79 classes beside 1 other"), ("softmax", 82, "holds 81 classes beside 1 other"),
+        ("top_k", 80, None),
+        ("best_class", 80, None),
+        ("softmax", 81, None),
+        ("softmax", "C", None),
+        ("top_k", 81, "one more than the card has labels"),
+        ("best_class", 81, "write select: softmax"),
+        ("softmax", 80, "holds 79 classes beside 1 other"),
+        ("softmax", 82, "holds 81 classes beside 1 other"),
         ("best_class", 79, "holds 79 classes, and the label list has 80"),
     ],
-)  # fmt: skip
+)
 def test_a_selection_needs_the_number_of_classes(select, columns, text):
     outputs = {"logits": (1, 300, columns), "pred_boxes": (1, 300, 4)}
     if text is None:

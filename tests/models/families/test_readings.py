@@ -35,8 +35,10 @@ def around(cx, cy, w, h):
 
 def turned(cx, cy, w, h, angle):
     """The corners of a rotated box, by complex numbers."""
-    corners = [complex(cx, cy) + complex(x * w / 2, y * h / 2) * cmath.exp(1j * angle)
-               for x, y in ((-1, -1), (1, -1), (1, 1), (-1, 1))]  # fmt: skip
+    corners = [
+        complex(cx, cy) + complex(x * w / 2, y * h / 2) * cmath.exp(1j * angle)
+        for x, y in ((-1, -1), (1, -1), (1, 1), (-1, 1))
+    ]
     return [(corner.real, corner.imag) for corner in corners]
 
 

@@ -52,9 +52,12 @@ def counting_outputs(root, registry):
     through = []
     whole = []
     outputs = GraphOutputs(
-        graph, lanes, lambda frames, ended, now_s: counted.append([frame.index for frame in frames]), through.append,
+        graph,
+        lanes,
+        lambda frames, ended, now_s: counted.append([frame.index for frame in frames]),
+        through.append,
         whole.append,
-    )  # fmt: skip
+    )
     return outputs, {lane.nodes[0].id: lane for lane in lanes}, counted, through, whole
 
 

@@ -189,8 +189,10 @@ def test_what_is_changed_in_place_counts_and_what_is_missing_is_missing(run):
     assert [(detection["score"], detection["foo"]) for detection in objects] == [(0.25, 5), (0.25, 6)]
     records = run("{stage: clumsy_frame, does: sometimes}").records["long"]
     assert ["looked" in record["objects"][0] for record in records[:4]] == [False, True, False, True]
-    labels = [[detection["label"] for detection in record["objects"]] for record in run(
-        "{stage: clumsy_frame, does: labels}").records["short"][:4]]  # fmt: skip
+    labels = [
+        [detection["label"] for detection in record["objects"]]
+        for record in run("{stage: clumsy_frame, does: labels}").records["short"][:4]
+    ]
     assert labels == [["car"], ["person", "bike"], ["bike"], ["car", "person"]]
 
 
@@ -360,9 +362,12 @@ def checked(change, count=3, failed=0):
 def rows(*numbers):
     n = len(numbers)
     table = Detections(
-        np.zeros((n, 4), np.float32), np.ones(n, np.float32), np.zeros(n, np.int32),
-        batch_row=np.array(numbers, np.int32), labels=("x",),
-    )  # fmt: skip
+        np.zeros((n, 4), np.float32),
+        np.ones(n, np.float32),
+        np.zeros(n, np.int32),
+        batch_row=np.array(numbers, np.int32),
+        labels=("x",),
+    )
     return lambda batch: batch.tables.update(mine=table)
 
 

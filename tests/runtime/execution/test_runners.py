@@ -94,8 +94,13 @@ def runner_of(kind, called, *, on_error="skip", **options):
 
 
 def test_each_kind_of_stage_has_the_runner_of_its_kind():
-    kinds = [(NoTensor, BatchRunner), (Numbers, StreamRunner), (OneEach, FrameRunner), (Writer, SinkRunner),
-             (MayDrop, LossySinkRunner)]  # fmt: skip
+    kinds = [
+        (NoTensor, BatchRunner),
+        (Numbers, StreamRunner),
+        (OneEach, FrameRunner),
+        (Writer, SinkRunner),
+        (MayDrop, LossySinkRunner),
+    ]
     for kind, wanted in kinds:
         assert type(runner_of(kind, runner)[0]) is wanted
 

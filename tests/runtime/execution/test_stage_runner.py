@@ -84,8 +84,8 @@ def test_a_stage_that_makes_a_batch_anew_loses_no_frame_that_failed_before(bad, 
 
 @pytest.mark.parametrize(
     ("bad", "left", "rows"),
-    [(["b0"], "a0 a1", [0, 0, 1, 1, 1]), (["a0"], "b0 a1", [0, 1, 1, 1]), (["a1", "a0"], "b0", [0])]
-)  # fmt: skip
+    [(["b0"], "a0 a1", [0, 0, 1, 1, 1]), (["a0"], "b0 a1", [0, 1, 1, 1]), (["a1", "a0"], "b0", [0])],
+)
 def test_frames_that_raise_leave_the_rows(bad, left, rows):
     rig = Rig(Picky, bad=tuple(bad))
     input_batch = batch("a0 b0 a1", ended="a", rows=(2, 1, 3))

@@ -78,8 +78,9 @@ def test_an_event_changed_by_branches_has_the_additions_of_each():
     second.frames[0].emit("saved")
     (frame,) = merge_batches([first, second, third]).frames
     assert [(event.kind, event.data) for event in frame.events] == [
-        ("rang", {"n": 1, "clip": "a.mp4", "snapshot": "a.jpg"}), ("saved", {}),
-    ]  # fmt: skip
+        ("rang", {"n": 1, "clip": "a.mp4", "snapshot": "a.jpg"}),
+        ("saved", {}),
+    ]
 
 
 def test_a_frame_that_failed_in_a_branch_has_failed_after_the_merge():
@@ -132,8 +133,10 @@ def test_each_frame_gets_its_rows_of_every_table():
     input_batch.tables["faces"] = detections([[1, 1, 2, 2]])
     split(input_batch)
     assert [{name: len(table) for name, table in frame.tables.items()} for frame in input_batch.frames] == [
-        {"detect": 2, "faces": 1}, {"detect": 0, "faces": 0}, {"detect": 1, "faces": 0},
-    ]  # fmt: skip
+        {"detect": 2, "faces": 1},
+        {"detect": 0, "faces": 0},
+        {"detect": 1, "faces": 0},
+    ]
     np.testing.assert_allclose(input_batch.frames[2].tables["detect"].score, [2.0])
 
 

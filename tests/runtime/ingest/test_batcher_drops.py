@@ -127,12 +127,18 @@ def test_live_frames_go_before_those_of_files():
     gate.put(live("gate", 1))
     yard.put(live("yard", 0))
     assert [(batched.source, batched.index) for batched in batcher.next().frames] == [
-        ("gate", 0), ("yard", 0), ("gate", 1), ("film", 0)
-    ]  # fmt: skip
+        ("gate", 0),
+        ("yard", 0),
+        ("gate", 1),
+        ("film", 0),
+    ]
     yard.put(live("yard", 1))
     assert [(batched.source, batched.index) for batched in batcher.next().frames] == [
-        ("yard", 1), ("other", 0), ("film", 1), ("film", 2)
-    ]  # fmt: skip
+        ("yard", 1),
+        ("other", 0),
+        ("film", 1),
+        ("film", 2),
+    ]
     assert not gate.drops.values
     assert batcher.waiting == 0
 

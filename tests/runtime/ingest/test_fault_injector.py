@@ -262,9 +262,7 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now_s, self.sleeps, self.then = 1000.0, [], lambda: None
-        monkeypatch.setattr(
-            fault_injector, "time", SimpleNamespace(monotonic=lambda: self.now_s, sleep=self._sleep)
-        )  # fmt: skip
+        monkeypatch.setattr(fault_injector, "time", SimpleNamespace(monotonic=lambda: self.now_s, sleep=self._sleep))
 
     def _sleep(self, seconds):
         self.sleeps.append(seconds)
@@ -415,10 +413,17 @@ def test_a_stop_ends_the_wait_in_a_freeze(clock):
 
 def test_a_still_image_is_that_of_its_first_frame_at_this_size(clock):
     frames = [
-        picture(0, 0.0, 10), picture(1, 1.0, 11), picture(2, 1.1, 12), picture(3, 1.2, 13, (32, 16)),
-        picture(4, 1.3, 14, (32, 16)), picture(5, 1.4, 15, (32, 32)), picture(6, 1.5), picture(7, 1.6, 17),
-        picture(8, 1.7, 18), picture(9, 2.0, 19),
-    ]  # fmt: skip
+        picture(0, 0.0, 10),
+        picture(1, 1.0, 11),
+        picture(2, 1.1, 12),
+        picture(3, 1.2, 13, (32, 16)),
+        picture(4, 1.3, 14, (32, 16)),
+        picture(5, 1.4, 15, (32, 32)),
+        picture(6, 1.5),
+        picture(7, 1.6, 17),
+        picture(8, 1.7, 18),
+        picture(9, 2.0, 19),
+    ]
     source = faulty(ScriptedSource(frames), still={"at": 1.0, "for": 1.0})
     source.open()
     values = [None if frame.surface is None else int(frame.surface.data[0, 0]) for frame in source.frames()]

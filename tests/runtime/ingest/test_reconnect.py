@@ -50,8 +50,11 @@ def test_a_missing_file_is_reopened_when_it_returns(clip):
     assert camera.counters["reconnects: refused"] == 1
     assert camera.counters["connection attempts failed"] >= 1
     assert list(dict.fromkeys(camera.states)) == [
-        ("connecting", None), ("running", None), ("reconnecting", "lost"), ("reconnecting", "refused"),
-    ]  # fmt: skip
+        ("connecting", None),
+        ("running", None),
+        ("reconnecting", "lost"),
+        ("reconnecting", "refused"),
+    ]
     assert camera.state == ("running", None)
     assert "source cam is lost at" in camera.logged[0]
     assert "is back at" in camera.logged[-1]
@@ -322,8 +325,9 @@ def test_a_live_stream_that_ends_is_opened_again_and_goes_on(world):
     events = [event for frame in frames for event in frame.events]
     about = {"cause": "lost", "away_s": 1.0}
     assert [(e.kind, e.stage, e.source, e.frame, round(e.pts_s, 6), e.data) for e in events] == [
-        (RECONNECTED, "decode", "cam", 6, 8.5, about), (RECONNECTED, "decode", "cam", 8, 9.75, about)
-    ]  # fmt: skip
+        (RECONNECTED, "decode", "cam", 6, 8.5, about),
+        (RECONNECTED, "decode", "cam", 8, 9.75, about),
+    ]
     assert RECONNECTED == "reconnected"
     assert isinstance(events[0], Event)
 
@@ -349,8 +353,10 @@ def test_a_source_that_is_refused_is_not_closed(world):
     assert seen(source.frames()) == [(0, 4.0)]
     assert source._inner.calls == ["open", "open", "open", "close", "stop"]
     assert source.context.counters.values == {
-        "connection attempts failed": 2, "reconnects": 1, "reconnects: refused": 1
-    }  # fmt: skip
+        "connection attempts failed": 2,
+        "reconnects": 1,
+        "reconnects: refused": 1,
+    }
     assert world.statuses[1:4] == [("reconnecting", "refused", "no answer")] * 2 + [("running", None, "")]
 
 

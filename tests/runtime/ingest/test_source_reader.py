@@ -95,10 +95,14 @@ def shots(tmp_path_factory):
 @pytest.mark.parametrize(
     "more",
     [
-        "uri: 'test://?width=32&height=32&frames=60'", "stage: images, uri: SHOTS", "uri: CLIP",
-        "uri: CLIP, reconnect: true", "uri: CLIP, reconnect: true, fault: {fail: 1h}", "uri: CLIP, fault: {fail: 1h}",
+        "uri: 'test://?width=32&height=32&frames=60'",
+        "stage: images, uri: SHOTS",
+        "uri: CLIP",
+        "uri: CLIP, reconnect: true",
+        "uri: CLIP, reconnect: true, fault: {fail: 1h}",
+        "uri: CLIP, fault: {fail: 1h}",
     ],
-)  # fmt: skip
+)
 def test_a_file_with_a_pace_stands_still_in_a_pause_and_its_pace_with_it(clip, shots, more):
     text = more.replace("CLIP", str(clip)).replace("SHOTS", str(shots))
     running, logged = pipeline(

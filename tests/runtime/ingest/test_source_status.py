@@ -86,9 +86,13 @@ def test_a_report_has_the_keys_that_have_a_value():
     state.error = "gone"
     state.latency.add(1.0)
     assert state.report() == {
-        "frames": 5, "out": 4, "dropped": {"queue_full": 1}, "latency": state.latency.summary(), "reconnects": 2,
+        "frames": 5,
+        "out": 4,
+        "dropped": {"queue_full": 1},
+        "latency": state.latency.summary(),
+        "reconnects": 2,
         "error": "gone",
-    }  # fmt: skip
+    }
 
 
 def test_removed_sources_add_up():

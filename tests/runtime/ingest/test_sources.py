@@ -288,10 +288,16 @@ class Run:
         trimmer = SimpleNamespace(count_close=lambda: self.closed.append(len(self.read)))
         monkeypatch.setattr(sources_module, "heap_trimmer", trimmer)
         self.sources = Sources(
-            configs, self.batcher, lambda config, state, status: config.type(**config.options), limit=None,
-            parallel_files=parallel_files, read=lambda *done: self.read.append(done), fail=self.failed.append,
-            spans=Spans, **options,
-        )  # fmt: skip
+            configs,
+            self.batcher,
+            lambda config, state, status: config.type(**config.options),
+            limit=None,
+            parallel_files=parallel_files,
+            read=lambda *done: self.read.append(done),
+            fail=self.failed.append,
+            spans=Spans,
+            **options,
+        )
 
     def _start(self, name, target):
         self.threads.append((name, target))

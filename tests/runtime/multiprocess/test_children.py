@@ -158,8 +158,10 @@ def test_a_supervisor_kills_a_worker_that_is_overdue_and_lets_the_owner_replace_
     wait([second.child], 60.0)
     late.add(second)
     assert polled(supervisor, 3) == [
-        (second, ("note", "before")), (second, Killed("it sleeps")), (second, Exited("was killed by SIGKILL")),
-    ]  # fmt: skip
+        (second, ("note", "before")),
+        (second, Killed("it sleeps")),
+        (second, Exited("was killed by SIGKILL")),
+    ]
     assert (first.killed, second.killed) == (None, "it sleeps")
     supervisor.workers.append(SupervisedWorker(child=Child("echo/2", echo, "new")))
     assert [message for _, message in polled(supervisor, 1)] == [("ready", "new")]
@@ -172,9 +174,7 @@ def test_a_supervisor_waits_for_all_and_kills_those_that_do_not_end(supervised):
     second.child.send(("sleep", None))
     first.child._process.reap()
     supervisor.close(0.5)
-    assert (first.child.exit_text, second.child.exit_text) == (
-        "ended early, with exit code 0", "was killed by SIGKILL",
-    )  # fmt: skip
+    assert (first.child.exit_text, second.child.exit_text) == ("ended early, with exit code 0", "was killed by SIGKILL")
 
 
 class Unexpected(SupervisedWorker):

@@ -162,8 +162,11 @@ def test_devices_without_a_source_are_reported_and_unused(runs: Runs) -> None:
 
 def test_a_missing_device_exits_with_code_2(runs: Runs) -> None:
     sources = "".join(f"  s{i}: '{PATTERN.format(frames=5)}'\n" for i in range(2))
-    completed = runs.run(f"device: [cpu, cuda:7]\nsources:\n{sources}stages:\n  jsonl: {{path: OUT/a.jsonl}}\n",
-                    device="cpu,cuda:7", processes=1)  # fmt: skip
+    completed = runs.run(
+        f"device: [cpu, cuda:7]\nsources:\n{sources}stages:\n  jsonl: {{path: OUT/a.jsonl}}\n",
+        device="cpu,cuda:7",
+        processes=1,
+    )
     assert completed.returncode == 2
     assert "device cuda:7 cannot be used" in completed.stderr
     assert not runs.out.exists()
@@ -214,9 +217,18 @@ def test_gpus_share_the_sources(root: Path, tmp_path: Path, device: str, process
         path = tmp_path / "p.yaml"
         path.write_text(WHOLE.replace("OUT", str(out)).replace("  odd: {}\n", "").replace("  gone: nowhere.mp4\n", ""))
         line = [
-            sys.executable, root / "run.py", path, "--device", name, "--set", f"device.processes={count}",
-            "--limit", "100", "--report", out / "r.json",
-        ]  # fmt: skip
+            sys.executable,
+            root / "run.py",
+            path,
+            "--device",
+            name,
+            "--set",
+            f"device.processes={count}",
+            "--limit",
+            "100",
+            "--report",
+            out / "r.json",
+        ]
         completed = subprocess.run(line, capture_output=True, text=True, cwd=root, timeout=170)
         assert completed.returncode == 0, completed.stderr
         lines = (out / "all.jsonl").read_text().splitlines()

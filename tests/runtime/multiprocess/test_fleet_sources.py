@@ -198,8 +198,9 @@ def test_a_removed_source_is_counted_once() -> None:
     fleet.sources.remove("a")
     fleet.sources.remove("c")
     assert [order for order in fleet.first.sent if isinstance(order, messages.Remove)] == [
-        messages.Remove("a"), messages.Remove("c"),
-    ]  # fmt: skip
+        messages.Remove("a"),
+        messages.Remove("c"),
+    ]
     fleet.reported = RemovedSources(sources=1, frames=12, out=12)  # the process has counted one of them
     fleet.report(fleet.first, removed=fleet.reported, e=state(10, 7))
     assert fleet.sources.removed.sources == 1

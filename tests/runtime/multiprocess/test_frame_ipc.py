@@ -94,12 +94,29 @@ class Other:
 @pytest.mark.parametrize(
     "value",
     [
-        1, 2.5, "é", None, True, float("nan"), [1, (2, 3)], {"a": {"b": [1]}}, np.float32(0.1), np.arange(3),
-        datetime(2026, 1, 2, tzinfo=UTC), Paint.RED, Size(3), [Size(3), {"c": Paint.RED}], Other(), {1, 2}, {5: 6},
-        lambda: 0, 2**70, np.array([Other(), 1], object),
+        1,
+        2.5,
+        "é",
+        None,
+        True,
+        float("nan"),
+        [1, (2, 3)],
+        {"a": {"b": [1]}},
+        np.float32(0.1),
+        np.arange(3),
+        datetime(2026, 1, 2, tzinfo=UTC),
+        Paint.RED,
+        Size(3),
+        [Size(3), {"c": Paint.RED}],
+        Other(),
+        {1, 2},
+        {5: 6},
+        lambda: 0,
+        2**70,
+        np.array([Other(), 1], object),
     ],
     ids=lambda value: re.sub(" at 0x[0-9a-f]+", "", repr(value)),  # the same in every process
-)  # fmt: skip
+)
 def test_event_data_of_any_kind_gives_the_same_record(value: object) -> None:
     first = frame(0)
     first.events.append(Event("seen", "x", "a", 0, 0.0, None, {"value": value}))
@@ -298,9 +315,13 @@ def batch_of(source: str, *indices: int, failed: tuple[int, ...] = ()) -> bytes:
     rows = [frame(index, source) for index in indices]
     for row in rows:
         row.tables = {}
-    detections = Detections(np.arange(len(rows) * 4, dtype=np.float32).reshape(-1, 4), np.ones(len(rows), np.float32),
-                       np.zeros(len(rows), np.int32), labels=("car",),
-                       batch_row=np.arange(len(rows), dtype=np.int32))  # fmt: skip
+    detections = Detections(
+        np.arange(len(rows) * 4, dtype=np.float32).reshape(-1, 4),
+        np.ones(len(rows), np.float32),
+        np.zeros(len(rows), np.int32),
+        labels=("car",),
+        batch_row=np.arange(len(rows), dtype=np.int32),
+    )
     return pack_batch(rows, {"detect": detections}, [frame(index, source, "bad") for index in failed])
 
 

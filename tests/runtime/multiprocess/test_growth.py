@@ -68,9 +68,12 @@ class Placed:
         self.processes = [Process(f"p{number}") for number in range(count)]
         self.limit = limit
         self.sources = SourceScheduler(
-            [], [], RemovedSources, True,
+            [],
+            [],
+            RemovedSources,
+            True,
             policy=PlacementPolicy(lambda config: SourceLoad(30.0, config.options["load"]), start_another=self.start),
-        )  # fmt: skip
+        )
         for process in self.processes:
             self.sources.add_process(process)
 

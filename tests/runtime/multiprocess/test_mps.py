@@ -112,9 +112,11 @@ def test_no_daemon_is_left_when_the_run_is_killed() -> None:
 def test_no_daemon_is_left_when_the_run_ends_before_its_answer(control: Path, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     guard = subprocess.Popen(
-        [sys.executable, mps_guard.__file__, str(control), str(tmp_path / "folder")], stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        [sys.executable, mps_guard.__file__, str(control), str(tmp_path / "folder")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     assert guard.stdin is not None
     assert guard.stdout is not None
     until_s, daemons = time.monotonic() + 20, list[psutil.Process]()
@@ -135,9 +137,12 @@ def test_a_guard_whose_folder_is_removed_ends_without_an_error(control: Path, tm
     folder = tmp_path / "folder"
     folder.mkdir()
     guard = subprocess.Popen(
-        [sys.executable, mps_guard.__file__, str(control), str(folder)], stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [sys.executable, mps_guard.__file__, str(control), str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     assert guard.stdout is not None
     word, pid = guard.stdout.readline().split()
     assert word == "ready"
@@ -274,8 +279,9 @@ def test_the_work_of_a_client_is_terminated_on_its_server() -> None:
         daemon.terminate_client(123)
         log = Path(daemon.environment["CUDA_MPS_LOG_DIRECTORY"]) / "control.log"
         assert log.read_text().splitlines()[-2:] == [
-            "get_server_list", f"terminate_client {_server(daemon.environment)} 123"
-        ]  # fmt: skip
+            "get_server_list",
+            f"terminate_client {_server(daemon.environment)} 123",
+        ]
 
 
 def test_a_long_temporary_folder_is_avoided(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -203,7 +203,7 @@ def test_prestarted_processes_exit_with_a_killed_parent(busy, early):
     paths = os.pathsep.join(sys.path)
     parent = subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": paths}
-    )  # fmt: skip
+    )
     with parent:
         idle = psutil.Process(int(parent.stdout.readline()))
         parent.kill()
@@ -303,7 +303,10 @@ def test_the_module_of_a_worker_is_preloadable():
     code += "preload()\nprint('cv2' in sys.modules, 'streamkit.stages.sinks.jsonl' in sys.modules)"
     paths = os.pathsep.join(sys.path)
     completed = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": paths},
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": paths},
         check=False,
-    )  # fmt: skip
+    )
     assert completed.stdout == "True True\n", completed.stderr

@@ -225,8 +225,11 @@ def test_the_first_stage_across_sources_becomes_a_relay_and_those_below_are_remo
     job = job_of(path, sources=orders_of("b"), shared=("all", "both", "tags", "last"))
     graph = _graph(job, object(), gallery)  # type: ignore[arg-type]
     assert {id_: node.type.__name__ for id_, node in graph.nodes.items()} == {
-        "all": "RelaySink", "one": "JsonlSink", "both": "RelaySink", "preview": "Preview",
-    }  # fmt: skip
+        "all": "RelaySink",
+        "one": "JsonlSink",
+        "both": "RelaySink",
+        "preview": "Preview",
+    }
     assert graph.nodes["preview"].inputs == ["decode"]
     assert (graph.nodes["both"].inputs, graph.nodes["both"].readers) == (["decode"], [])
     assert [source.id for source in graph.sources] == ["b"]
@@ -366,9 +369,16 @@ def test_rejected_options_are_reported_with_the_order_number(path: Path, link: L
     assert graph.nodes["detect.postprocess"].options["min_score"] == 0.4
     running = WorkerPipeline(graph, Device("cpu"), job, link, uplink)
     changed: list[Any] = []
-    running._runners.append(type("Runner", (), {  # type: ignore[arg-type]
-        "node": graph.nodes["detect.postprocess"], "change": lambda self, new, refused: changed.append((new, refused)),
-    })())  # fmt: skip
+    running._runners.append(
+        type(
+            "Runner",
+            (),
+            {  # type: ignore[arg-type]
+                "node": graph.nodes["detect.postprocess"],
+                "change": lambda self, new, refused: changed.append((new, refused)),
+            },
+        )()
+    )
     link.order(messages.Set(3, "detect.postprocess", {"min_score": 0.7}))
     link.order(messages.Set(4, "detect.postprocess", {"min_score": 0.8}))
     assert [new for new, _ in changed] == [{"min_score": 0.7}, {"min_score": 0.8}]

@@ -118,8 +118,10 @@ def test_source_rules_are_checked_per_source_and_pipeline_rules_once():
     sources = {name: {"drop_rate": 0.0} for name in sources}
     assert log.at(61, sources, disk_free_gb=3.0) == []
     assert log.at(120, sources, disk_free_gb=3.0)[0] == (
-        "cleared", "gate", 'a is over after 1 s: 0% of the frames of camera "gate" are dropped'
-    )  # fmt: skip
+        "cleared",
+        "gate",
+        'a is over after 1 s: 0% of the frames of camera "gate" are dropped',
+    )
 
 
 def test_a_removed_source_drops_its_alarm_and_state():
@@ -139,7 +141,7 @@ def test_alarms_may_have_custom_texts_and_schedules():
     log = AlarmLog(
         alarm("fps_in < 5", "slow", text=text, schedule=TypeAdapter(Schedule).validate_python(night)),
         alarm("fps_in < 5", "never", schedule=Schedule(days=frozenset())),
-    )  # fmt: skip
+    )
     assert log.at(0, {"gate": {"fps_in": 3.14159}}) == [("raised", "gate", "gate: only 3.14 (slow, ?)")]
     with pytest.raises(ValueError, match=r"text has an unknown variable \{sorce\}; did you mean 'source'"):
         Alarm("fps_in < 5", text="{sorce}")
@@ -248,9 +250,7 @@ def test_raised_alarms_are_listed_oldest_first(monkeypatch):
         ("first", 100.0),
         ("later", 200.0),
     ]
-    assert log.alarms.report() == {
-        "later": {"raised": 1, "now": [WHOLE]}, "first": {"raised": 1, "now": [WHOLE]}
-    }  # fmt: skip
+    assert log.alarms.report() == {"later": {"raised": 1, "now": [WHOLE]}, "first": {"raised": 1, "now": [WHOLE]}}
 
 
 PIPELINE = """
@@ -310,9 +310,11 @@ def test_an_undelivered_spool_raises_an_alarm_and_a_buffering_one_does_not(tmp_p
         f"  rolls: {{stage: parquet, path: {tmp_path}/rows, spool: {{path: {tmp_path}/rolls}}}}"
     )
     text = PIPELINE.format(
-        source="rate: 50", stages=stages, folder=tmp_path,
+        source="rate: 50",
+        stages=stages,
+        folder=tmp_path,
         alarms="{stuck: {when: undelivered_s > 0.5}, fills: {when: spool_records > 20}}",
-    )  # fmt: skip
+    )
     running, _ = pipeline(text)
     with going(running):
         until(lambda: len(rows(tmp_path / "x.db")) == 2)
@@ -419,9 +421,12 @@ def test_several_processes_share_their_alarms(tmp_path):
     thread = threading.Thread(target=fleet.run, daemon=True)
     thread.start()
     try:
-        until(lambda: {(alarm_state.alarm, alarm_state.source) for alarm_state in fleet.alarms.raised} == {
-            ("flows", "a"), ("flows", "b"), ("both", WHOLE)
-        })  # fmt: skip
+        until(
+            lambda: (
+                {(alarm_state.alarm, alarm_state.source) for alarm_state in fleet.alarms.raised}
+                == {("flows", "a"), ("flows", "b"), ("both", WHOLE)}
+            )
+        )
         fleet.sources.owner("b").child.kill()
         until(lambda: fleet.health().sources["b"]["state"] == "failed")  # before it restarts
         until(lambda: fleet.restarted == 1)
@@ -453,11 +458,18 @@ def test_five_hundred_sources_and_ten_rules_cost_little():
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        (math.nan, "an unknown time"), (0.4, "0 s"), (99.0, "99 s"), (100.0, "2 min"), (99 * 60, "99 min"),
-        (100 * 60, "1 h 40 min"), (2 * 3600, "2 h"), (47 * 3600 + 60, "47 h 1 min"), (48 * 3600 + 1800, "2 d"),
+        (math.nan, "an unknown time"),
+        (0.4, "0 s"),
+        (99.0, "99 s"),
+        (100.0, "2 min"),
+        (99 * 60, "99 min"),
+        (100 * 60, "1 h 40 min"),
+        (2 * 3600, "2 h"),
+        (47 * 3600 + 60, "47 h 1 min"),
+        (48 * 3600 + 1800, "2 d"),
         (49 * 3600, "2 d 1 h"),
     ],
-)  # fmt: skip
+)
 def test_durations_in_messages(seconds, text):
     assert duration_text(seconds) == text
 
@@ -562,7 +574,7 @@ def test_a_rule_of_sources_may_name_facts_of_the_pipeline_and_those_of_the_sourc
         (["spool_records"], {"spool_records": 12345.0}, "12,345 records wait in the spool of hook"),
         (["uptime_s"], {"uptime_s": 7200.0}, "the pipeline has run for 2 h"),
     ],
-)  # fmt: skip
+)
 def test_facts_are_described_in_messages(names, values, text):
     assert alarm_text(names, values, GATE) == text
 

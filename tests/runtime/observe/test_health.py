@@ -171,9 +171,18 @@ def test_facts_of_silent_or_ended_processes_are_aged():
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.4, "0 s"), (31.2, "31 s"), (99, "99 s"), (150, "2 min"), (3600, "60 min"), (7200, "2 h"),
-     (12_000, "3 h 20 min"), (187_200, "2 d 4 h"), (172_800, "2 d")],
-)  # fmt: skip
+    [
+        (0.4, "0 s"),
+        (31.2, "31 s"),
+        (99, "99 s"),
+        (150, "2 min"),
+        (3600, "60 min"),
+        (7200, "2 h"),
+        (12_000, "3 h 20 min"),
+        (187_200, "2 d 4 h"),
+        (172_800, "2 d"),
+    ],
+)
 def test_times_are_formatted_for_people(seconds, text):
     assert duration_text(seconds) == text
 
@@ -259,11 +268,16 @@ def test_a_source_is_down_from_when_its_state_changed(clock):
 @pytest.mark.parametrize(
     ("state", "turn_came", "down", "quiet_s"),
     [
-        ("connecting", False, False, 0.0), ("connecting", True, True, 5.0), ("running", True, False, 5.0),
-        ("reconnecting", True, True, 5.0), ("failed", True, True, 5.0), ("failed", False, True, 0.0),
-        ("paused", True, False, 0.0), ("ended", True, False, 0.0),
+        ("connecting", False, False, 0.0),
+        ("connecting", True, True, 5.0),
+        ("running", True, False, 5.0),
+        ("reconnecting", True, True, 5.0),
+        ("failed", True, True, 5.0),
+        ("failed", False, True, 0.0),
+        ("paused", True, False, 0.0),
+        ("ended", True, False, 0.0),
     ],
-)  # fmt: skip
+)
 def test_which_sources_are_down_and_which_are_quiet(clock, state, turn_came, down, quiet_s):
     source_state = SourceState(started=turn_came, state=state, since_s=clock.time_s, cause="lost")
     look = facts_at(source_state)
@@ -380,11 +394,13 @@ def test_an_unresponsive_disk_is_skipped(monkeypatch, tmp_path):
 def test_merged_facts_are_sums_or_the_worst_of_all():
     parts = [
         HealthSnapshot(
-            {name: RUNNING}, {"memory_gb": memory, "disk_free_gb": free, "undelivered_s": late},
-            {"disk_free_gb": f"disk {name}", "undelivered_s": f"hook {name}"}, {name: (1, 2.0, 3, 4)},
+            {name: RUNNING},
+            {"memory_gb": memory, "disk_free_gb": free, "undelivered_s": late},
+            {"disk_free_gb": f"disk {name}", "undelivered_s": f"hook {name}"},
+            {name: (1, 2.0, 3, 4)},
         )
         for name, memory, free, late in (("a", 1.0, 9.0, 5.0), ("b", 2.0, 3.0, 8.0), ("c", 4.0, 7.0, 6.0))
-    ]  # fmt: skip
+    ]
     parts.append(HealthSnapshot(pipeline={"undelivered_s": 8.0}, about={"undelivered_s": "hook d"}))
     merged = merge_snapshots(parts)
     assert merged.pipeline == {"memory_gb": 7.0, "disk_free_gb": 3.0, "undelivered_s": 8.0}

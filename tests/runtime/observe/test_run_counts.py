@@ -17,10 +17,15 @@ def histogram(*seconds: float) -> Histogram:
 def counts_of(frames: int, ms: float = 10.0) -> RunCounts:
     stage = {"frames": frames, "instances": 1, "seconds": frames * 0.001, "us_per_frame": 1000.0}
     return RunCounts(
-        finished={"jsonl": frames, "draw": frames + 5}, detections={"detect": frames}, events={"seen": 1},
-        counts={"z": 1, "a": 2}, stages={"detect": stage}, latency={"jsonl": histogram(*[ms / 1000] * frames)},
-        event_counts={EventSeries("gate", "zone", "entered"): 3}, queues={"detect": 2},
-    )  # fmt: skip
+        finished={"jsonl": frames, "draw": frames + 5},
+        detections={"detect": frames},
+        events={"seen": 1},
+        counts={"z": 1, "a": 2},
+        stages={"detect": stage},
+        latency={"jsonl": histogram(*[ms / 1000] * frames)},
+        event_counts={EventSeries("gate", "zone", "entered"): 3},
+        queues={"detect": 2},
+    )
 
 
 def test_counts_of_several_processes_are_summed() -> None:

@@ -235,7 +235,7 @@ def test_a_live_source_waits_for_its_packets(tmp_path, root):
     trace, device = Trace(tmp_path / "t.json"), Device("cpu")
     reader = VideoReader(
         str(root / "samples/street.mp4"), device, SurfacePool(device), Counters(), spans=trace.current_track()
-    )  # fmt: skip
+    )
     reader.info = replace(reader.info, live=True)
     with closing(reader):
         shown = sum(1 for _ in reader.frames())
@@ -466,8 +466,12 @@ def test_the_file_of_a_small_run(trace, clock):
     ]
     threads = []
     for pid, tid, name, rank in (
-        (1, 1, "look/0", 10), (1, 2, "batcher", 6), (1, 3, "source/cam", 2), (2, 4, "look/0", 13), (1, 5, "ahead/0", 4)
-    ):  # fmt: skip
+        (1, 1, "look/0", 10),
+        (1, 2, "batcher", 6),
+        (1, 3, "source/cam", 2),
+        (2, 4, "look/0", 13),
+        (1, 5, "ahead/0", 4),
+    ):
         threads += [
             {"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": name}},
             {"ph": "M", "pid": pid, "tid": tid, "name": "thread_sort_index", "args": {"sort_index": rank}},
@@ -478,26 +482,36 @@ def test_the_file_of_a_small_run(trace, clock):
         *processes,
         *threads,
         {
-            "name": "look", "pid": 1, "ts": 0.5e6, "ph": "X", "cat": "stage", "tid": 1, "dur": 1.25e6, "tts": 7.25e6,
-            "tdur": 0.25e6, "args": {"batch": 0},
+            "name": "look",
+            "pid": 1,
+            "ts": 0.5e6,
+            "ph": "X",
+            "cat": "stage",
+            "tid": 1,
+            "dur": 1.25e6,
+            "tts": 7.25e6,
+            "tdur": 0.25e6,
+            "args": {"batch": 0},
         },
         {**decode, "tid": 3},
         {**decode, "tid": 5},
         {"name": "wait for frames", "pid": 1, "ts": 3e6, "ph": "X", "cat": "wait", "tid": 2, "dur": 1e6},
         {"name": "look", "pid": 2, "ts": 1e6, "ph": "X", "cat": "gpu", "tid": 4, "dur": 0.5e6},
         {"name": "frames in the batcher", "pid": 1, "ts": 3e6, "ph": "C", "args": {"waiting": 2}},
-    ]  # fmt: skip
+    ]
     text = "look is busy 100 % of the time: this stage is the limit; 80 % of its work is waiting for a core, a device, "
     text += "a disk or Python's lock"
     assert timeline["otherData"] == {
-        "made by": f"streamkit {__version__}", "limit": text, "events omitted": 0,
+        "made by": f"streamkit {__version__}",
+        "limit": text,
+        "events omitted": 0,
         "waits not shown": "shorter than 10 µs; they are in the shares",
         "shares of time": {
             "look": {"threads": 1, "busy": 1.0, "look": 1.0, "on a CPU core": 0.2},
             "batcher": {"threads": 1, "busy": 0.0, "wait for frames": 1.0, "on a CPU core": 0.0},
             "source": {"threads": 2, "busy": 1.0, "decode": 1.0, "on a CPU core": 0.0},
         },
-    }  # fmt: skip
+    }
     assert messages == [f"profile: {trace._path}, 6 events; ui.perfetto.dev opens it", text]
 
 
@@ -509,8 +523,14 @@ def test_the_timeline_says_where_events_are_omitted(tmp_path, clock):
     timeline, messages = written(trace)
     events = [event for event in timeline["traceEvents"] if event["ph"] != "M"]
     assert [(event["ph"], event["ts"]) for event in events] == [
-        ("X", 0.0), ("X", 1e6), ("X", 2e6), ("i", 2.25e6), ("X", 1204e6), ("X", 1205e6), ("X", 1206e6)
-    ]  # fmt: skip
+        ("X", 0.0),
+        ("X", 1e6),
+        ("X", 2e6),
+        ("i", 2.25e6),
+        ("X", 1204e6),
+        ("X", 1205e6),
+        ("X", 1206e6),
+    ]
     gap = {"ph": "i", "s": "p", "name": "1,201 events are omitted here", "pid": 1, "tid": 1, "ts": 2.25e6}
     assert events[3] == gap
     assert timeline["otherData"]["events omitted"] == 1201
@@ -544,18 +564,26 @@ def test_the_recordings_of_all_processes_are_one_timeline(tmp_path, clock):
     timeline, messages = written(trace)
     events = timeline["traceEvents"]
     assert {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"} == {
-        1: "streamkit", 2: "worker 0", 3: "worker 0, cuda:0", 4: "worker 1", 5: "worker 1, cuda:0"
-    }  # fmt: skip
+        1: "streamkit",
+        2: "worker 0",
+        3: "worker 0, cuda:0",
+        4: "worker 1",
+        5: "worker 1, cuda:0",
+    }
     threads = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
     assert threads == {(1, 1): "jsonl", (2, 2): "detect/0", (3, 3): "detect/0", (4, 4): "detect/0", (5, 5): "detect/0"}
     ranks = [e["args"]["sort_index"] for e in events if e["name"] == "thread_sort_index"]
     assert ranks == sorted(set(ranks)), "the threads of a process stand together"
     assert [(e["ph"], e["name"], e["pid"], e["ts"]) for e in events if e["ph"] != "M"] == [
         ("X", "jsonl", 1, 5e6),
-        ("C", "frames in the batcher", 2, 1e6), ("X", "detect", 3, 1e6),
-        ("C", "frames in the batcher", 4, 2e6), ("X", "detect", 5, 2e6), ("i", "2 events are omitted here", 4, 4e6),
-        ("X", "detect", 4, 2e6), ("X", "detect", 4, 2e6),
-    ]  # fmt: skip
+        ("C", "frames in the batcher", 2, 1e6),
+        ("X", "detect", 3, 1e6),
+        ("C", "frames in the batcher", 4, 2e6),
+        ("X", "detect", 5, 2e6),
+        ("i", "2 events are omitted here", 4, 4e6),
+        ("X", "detect", 4, 2e6),
+        ("X", "detect", 4, 2e6),
+    ]
     about = timeline["otherData"]
     assert (about["events omitted"], about["processes without events"]) == (2, ["worker 2"])
     assert about["shares of time"]["detect"]["threads"] == 2

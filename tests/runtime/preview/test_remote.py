@@ -363,5 +363,7 @@ def test_events_are_numbered_in_the_parent():
     assert relay.handle(GalleryEvents([(2.0, event(1), b"jpeg"), (3.0, event(2), None)]))
     entries = gallery.events(10)
     assert [(entry.number, entry.time_s, entry.event.frame, entry.jpeg) for entry in entries] == [
-        (3, 3.0, 2, None), (2, 2.0, 1, b"jpeg"), (1, 1.0, 0, None),
-    ]  # fmt: skip
+        (3, 3.0, 2, None),
+        (2, 2.0, 1, b"jpeg"),
+        (1, 1.0, 0, None),
+    ]
