@@ -83,10 +83,14 @@ def _kill_one(pipeline: Any, spec: KillSpec, stopped: Stopped) -> dict[str, Any]
     _wait(again, spec.start_s, stopped, "the sources of the killed process")
     during_ms, dropped = others.since()
     return {
-        "sources": len(victim), "back_s": round(max(back.values()), 2), "first_back_s": round(min(back.values()), 2),
-        "p95_before_ms": before_ms, "p95_others_ms": during_ms, "dropped_others": dropped,
+        "sources": len(victim),
+        "back_s": round(max(back.values()), 2),
+        "first_back_s": round(min(back.values()), 2),
+        "p95_before_ms": before_ms,
+        "p95_others_ms": during_ms,
+        "dropped_others": dropped,
         "counts": pipeline.counts(),
-    }  # fmt: skip
+    }
 
 
 class _Others:

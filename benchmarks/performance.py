@@ -386,9 +386,14 @@ def kill(bench: Bench) -> Iterator[Found]:
 def _output(command: list[str], until_s: float) -> str:
     try:
         done = subprocess.run(
-            command, check=True, capture_output=True, text=True, cwd=_ROOT, env=child_environment(),
+            command,
+            check=True,
+            capture_output=True,
+            text=True,
+            cwd=_ROOT,
+            env=child_environment(),
             timeout=max(0.1, until_s - time.monotonic()) if until_s < math.inf else None,
-        )  # fmt: skip
+        )
     except subprocess.TimeoutExpired as error:
         raise TimeoutError(str(error)) from error
     except subprocess.CalledProcessError as error:
@@ -437,10 +442,15 @@ def _served(bench: Bench, path: Path, streams: int) -> Found:
         _end(server)
         shutil.rmtree(bench.folder / "out", ignore_errors=True)
     found: Found = {
-        "fps": round((after.frames - before.frames) / seconds, 1), "dropped": after.dropped - before.dropped,
-        "dropped_in_all": after.dropped, "all_sources_s": round(started_s, 2), "requests": requests,
-        "slowest_request_s": round(max(took_s), 3), "live_bytes": received, **after.latency_since(before),
-    }  # fmt: skip
+        "fps": round((after.frames - before.frames) / seconds, 1),
+        "dropped": after.dropped - before.dropped,
+        "dropped_in_all": after.dropped,
+        "all_sources_s": round(started_s, 2),
+        "requests": requests,
+        "slowest_request_s": round(max(took_s), 3),
+        "live_bytes": received,
+        **after.latency_since(before),
+    }
     bench.raw.append(dict(found))
     return found
 
@@ -620,10 +630,15 @@ def measure(name: str, bench: Bench, repeat: int | None, max_s: float) -> dict[s
         work.close()  # type: ignore[attr-defined]
     now, took_s = datetime.now(UTC).isoformat(timespec="seconds"), round(time.monotonic() - begun_s, 1)
     return {
-        "row": name, "at": now, "took_s": took_s,
-        "repetitions": done, "error": error, "conditions": bench.conditions,
-        "figures": {key: summary(found) for key, found in values.items()}, "raw": bench.raw,
-    }  # fmt: skip
+        "row": name,
+        "at": now,
+        "took_s": took_s,
+        "repetitions": done,
+        "error": error,
+        "conditions": bench.conditions,
+        "figures": {key: summary(found) for key, found in values.items()},
+        "raw": bench.raw,
+    }
 
 
 def summary(values: list[float]) -> dict[str, Any]:

@@ -243,9 +243,15 @@ def cost_rows(figures: Figures) -> list[tuple[str, str, float, int, float | None
         fps, what = one.value("fps"), "detector" if one.row.startswith("files") else "detector, tracker, 2 classifiers"
         codec = "HEVC" if one.row.endswith("hevc") else "H.264"
         rows.append(
-            (f"streamkit, {what}", f"{one.card}, {codec}", fps or one.streams * _STREAM_FPS, one.streams,
-             one.value("cores_used"), one.source)
-        )  # fmt: skip
+            (
+                f"streamkit, {what}",
+                f"{one.card}, {codec}",
+                fps or one.streams * _STREAM_FPS,
+                one.streams,
+                one.value("cores_used"),
+                one.source,
+            )
+        )
         if one.row in _DEEPSTREAM and _comparable(one):
             streams = _DEEPSTREAM[one.row]
             rows.append(
@@ -257,10 +263,17 @@ def cost_rows(figures: Figures) -> list[tuple[str, str, float, int, float | None
 def cost_table(figures: Figures) -> str:
     """Cost: frames per second of one GPU, and of a CPU core, of a plain loop, streamkit, and DeepStream."""
     rows = [
-        (what, where, _number(fps), str(streams), _number(cores, ".1f"),
-         _number(fps / cores if cores else None), source)
+        (
+            what,
+            where,
+            _number(fps),
+            str(streams),
+            _number(cores, ".1f"),
+            _number(fps / cores if cores else None),
+            source,
+        )
         for what, where, fps, streams, cores, source in cost_rows(figures)
-    ]  # fmt: skip
+    ]
     text = _table("what runs | on | frames/s | streams of 30 | CPU cores used | frames/s per core | measured", rows, 2)
     return text + _lines(_emitters(figures))
 
@@ -274,9 +287,7 @@ def _emitters(figures: Figures) -> str:
     )
 
 
-TABLES: dict[str, Callable[[Figures], str]] = {
-    "streams": streams_table, "latency": latency_table, "cost": cost_table,
-}  # fmt: skip
+TABLES: dict[str, Callable[[Figures], str]] = {"streams": streams_table, "latency": latency_table, "cost": cost_table}
 
 
 def page(text: str, figures: Figures) -> str:
@@ -333,9 +344,14 @@ def _svg(figure: Any) -> str:
 
 
 def _bars(
-    axes: Any, at: Sequence[float], widths: Sequence[float], color: str, label: str, height: float = 0.62,
+    axes: Any,
+    at: Sequence[float],
+    widths: Sequence[float],
+    color: str,
+    label: str,
+    height: float = 0.62,
     place: str = "edge",
-) -> None:  # fmt: skip
+) -> None:
     """Bars with their values; each has an id, by which a test finds it."""
     bars = axes.barh(at, widths, height=height, color=color, label=label)
     for n, bar in enumerate(bars):

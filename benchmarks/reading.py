@@ -60,9 +60,16 @@ def film(text: str, height: float, rng: np.random.Generator, fps: float = 25.0, 
 
 
 def score(
-    card: Any, height: float, tracks: int, seed: int, *, fps: float = 25.0, corners: bool = True, batch: int = 1,
+    card: Any,
+    height: float,
+    tracks: int,
+    seed: int,
+    *,
+    fps: float = 25.0,
+    corners: bool = True,
+    batch: int = 1,
     **options: Any,
-) -> Score:  # fmt: skip
+) -> Score:
     """Read that many tracks of plates of one height."""
     rng, readings = np.random.default_rng(seed), list[str]()
     single, exact, told, wrong = 0, 0, 0, 0

@@ -180,11 +180,17 @@ class Watch:
         }
         self._before = counts
         return {
-            "at_s": self.log.at(now_s), "lock_ms": round(late_s * 1e3, 1), "stage": worst,
-            "stage_ms": round(worst_s * 1e3, 1), "p99_ms": self._p99(), "begun": sum(s.frames > 0 for s in states),
-            "waiting": pipeline._batcher.waiting, "transit_ms": round(pipeline._batcher._transit_s * 1e3, 1),
-            "pool_mb": round(self._pool()), "new": new,
-        }  # fmt: skip
+            "at_s": self.log.at(now_s),
+            "lock_ms": round(late_s * 1e3, 1),
+            "stage": worst,
+            "stage_ms": round(worst_s * 1e3, 1),
+            "p99_ms": self._p99(),
+            "begun": sum(s.frames > 0 for s in states),
+            "waiting": pipeline._batcher.waiting,
+            "transit_ms": round(pipeline._batcher._transit_s * 1e3, 1),
+            "pool_mb": round(self._pool()),
+            "new": new,
+        }
 
     def _p99(self) -> float:
         from streamkit.runtime.execution.meters import Histogram

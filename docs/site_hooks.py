@@ -124,7 +124,7 @@ def _reference() -> Iterator[tuple[str, str]]:
         pipeline_keys,
         record_fields,
         stage_pages,
-    )  # fmt: skip
+    )
 
     from streamkit.core.stage import default_registry
 

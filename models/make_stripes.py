@@ -40,9 +40,13 @@ def network() -> onnx.ModelProto:
     kernel = (2 * places @ SPACE / SOFTNESS).astype(np.float32)[:, :, None, None]
     bias = (-(places**2).sum(axis=1) / SOFTNESS).astype(np.float32)
     constants = {
-        "kernel": kernel, "bias": bias, "weights": weights(), "pixels": np.array([0, len(places), -1]),
-        "offset": np.float32(OFFSET), "length": np.array([0, len(places) * len(STRIPES)]),
-    }  # fmt: skip
+        "kernel": kernel,
+        "bias": bias,
+        "weights": weights(),
+        "pixels": np.array([0, len(places), -1]),
+        "offset": np.float32(OFFSET),
+        "length": np.array([0, len(places) * len(STRIPES)]),
+    }
     nodes = [
         helper.make_node("Add", ["images", "offset"], ["above"]),
         helper.make_node("Log", ["above"], ["logarithms"]),

@@ -45,9 +45,12 @@ class PlateNet(nn.Module):
             return [layer, nn.BatchNorm2d(made), nn.ReLU()]
 
         self.columns = nn.Sequential(
-            *block(1, 16, 5, 2), *block(16, 32, 3, 2), *block(32, 48, 3, (2, 1)), *block(48, 64, 3, (2, 1)),
+            *block(1, 16, 5, 2),
+            *block(16, 32, 3, 2),
+            *block(32, 48, 3, (2, 1)),
+            *block(48, 64, 3, (2, 1)),
             *block(64, 64, (2, 1), 1),
-        )  # fmt: skip
+        )
         self.context = nn.Sequential(nn.Conv1d(64, 64, 5, padding=2, bias=False), nn.BatchNorm1d(64), nn.ReLU())
         self.classes = nn.Conv1d(64, len(ALPHABET) + 1, 1)
 
@@ -134,9 +137,15 @@ def export(net: PlateNet, path: Path) -> None:
     """Write the network as ONNX opset 17 with a dynamic batch."""
     names = {"images": {0: "N"}, "probabilities": {0: "N"}}
     torch.onnx.export(
-        net.eval(), (torch.zeros(1, 3, HEIGHT, WIDTH),), str(path), input_names=["images"],
-        output_names=["probabilities"], dynamic_axes=names, opset_version=17, dynamo=False,
-    )  # fmt: skip
+        net.eval(),
+        (torch.zeros(1, 3, HEIGHT, WIDTH),),
+        str(path),
+        input_names=["images"],
+        output_names=["probabilities"],
+        dynamic_axes=names,
+        opset_version=17,
+        dynamo=False,
+    )
 
 
 def main() -> None:

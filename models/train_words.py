@@ -41,13 +41,24 @@ from samples.scene import plan  # noqa: E402
 from samples.score import ignored, mean_average_precision  # noqa: E402
 
 COLORS = {
-    "red": (176, 36, 42), "white": (228, 228, 226), "black": (32, 34, 40), "gray": (126, 131, 132),
-    "blue": (34, 72, 138), "yellow": (212, 182, 56), "green": (45, 112, 76), "orange": (196, 104, 46),
-    "silver": (188, 200, 206), "purple": (110, 50, 98), "azure": (110, 160, 200),
-}  # fmt: skip
+    "red": (176, 36, 42),
+    "white": (228, 228, 226),
+    "black": (32, 34, 40),
+    "gray": (126, 131, 132),
+    "blue": (34, 72, 138),
+    "yellow": (212, 182, 56),
+    "green": (45, 112, 76),
+    "orange": (196, 104, 46),
+    "silver": (188, 200, 206),
+    "purple": (110, 50, 98),
+    "azure": (110, 160, 200),
+}
 NOUNS = ("car", "van", "person", "bike")
-TEXTS = (*NOUNS, *(f"{color} {noun}" for noun in ("car", "van") for color in COLORS),
-         *(f"person in {color}" for color in COLORS))  # fmt: skip
+TEXTS = (
+    *NOUNS,
+    *(f"{color} {noun}" for noun in ("car", "van") for color in COLORS),
+    *(f"person in {color}" for color in COLORS),
+)
 WORDS = ("[PAD]", "[UNK]", *NOUNS, "in", *COLORS)
 LENGTH = 4
 VAN = 2
@@ -266,12 +277,27 @@ def export(net: WordsNet, text: TextTower, crops: CropTower, folder: Path) -> No
 
     net, text, crops = (one.eval().float().cpu() for one in (net, text, crops))
     ids, mask = tokens()
-    write(net, (torch.zeros(1, 3, HEIGHT, WIDTH), torch.zeros(1, 2, SIZE)), folder / "demo-words.onnx",
-          {"images": {0: "N"}, "text_embeds": {1: "P"}}, {"output0": {0: "N", 1: "classes"}})  # fmt: skip
-    write(text, (ids[:2], mask[:2]), folder / "demo-words-text.onnx",
-          {"input_ids": {0: "P", 1: "L"}, "attention_mask": {0: "P", 1: "L"}}, {"text_embeds": {0: "P"}})  # fmt: skip
-    write(crops, (torch.zeros(1, 3, SIZE, SIZE),), folder / "demo-words-crop.onnx",
-          {"images": {0: "N"}}, {"image_embeds": {0: "N"}})  # fmt: skip
+    write(
+        net,
+        (torch.zeros(1, 3, HEIGHT, WIDTH), torch.zeros(1, 2, SIZE)),
+        folder / "demo-words.onnx",
+        {"images": {0: "N"}, "text_embeds": {1: "P"}},
+        {"output0": {0: "N", 1: "classes"}},
+    )
+    write(
+        text,
+        (ids[:2], mask[:2]),
+        folder / "demo-words-text.onnx",
+        {"input_ids": {0: "P", 1: "L"}, "attention_mask": {0: "P", 1: "L"}},
+        {"text_embeds": {0: "P"}},
+    )
+    write(
+        crops,
+        (torch.zeros(1, 3, SIZE, SIZE),),
+        folder / "demo-words-crop.onnx",
+        {"images": {0: "N"}},
+        {"image_embeds": {0: "N"}},
+    )
     tokenizer = Tokenizer(models.WordLevel({word: n for n, word in enumerate(WORDS)}, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -309,9 +335,15 @@ def write(net: torch.nn.Module, example: tuple[Tensor, ...], path: Path, inputs:
     from onnx import TensorProto, helper, numpy_helper
 
     torch.onnx.export(
-        net, example, str(path), input_names=list(inputs), output_names=list(outputs),
-        dynamic_axes={**inputs, **outputs}, opset_version=17, dynamo=False,
-    )  # fmt: skip
+        net,
+        example,
+        str(path),
+        input_names=list(inputs),
+        output_names=list(outputs),
+        dynamic_axes={**inputs, **outputs},
+        opset_version=17,
+        dynamo=False,
+    )
     model = onnx.load(str(path))
     scaled = _small_grid(net, model.graph) if isinstance(net, WordsNet) else []
     for weight in model.graph.initializer:

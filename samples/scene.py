@@ -174,9 +174,12 @@ def views(
         actors.append(Actor(distinct_look(actor.look, others, rng), actor.ground, actor.id))
     here = replace(scene, actors=actors)
     across = replace(
-        scene.camera, lift=float(rng.uniform(4.8, 5.6)), x=scene.zebra + float(rng.uniform(-3, 3)), z=23.5,
+        scene.camera,
+        lift=float(rng.uniform(4.8, 5.6)),
+        x=scene.zebra + float(rng.uniform(-3, 3)),
+        z=23.5,
         yaw=math.pi + float(rng.uniform(-0.2, 0.2)),
-    )  # fmt: skip
+    )
     return {"north": here, "south": replace(here, camera=across, view=1)}
 
 

@@ -47,8 +47,16 @@ def run(*words: object) -> None:
 def draw_prompts(folder: Path) -> None:
     """Write the frame with the objects of the prompts."""
     video = folder / "words.mp4"
-    run("run", "examples/open_vocabulary.yaml", "--set", f"stages.video.path={video}", "--set",
-        f"stages.jsonl.path={folder}/words.jsonl", "--limit", FRAME + 2)  # fmt: skip
+    run(
+        "run",
+        "examples/open_vocabulary.yaml",
+        "--set",
+        f"stages.video.path={video}",
+        "--set",
+        f"stages.jsonl.path={folder}/words.jsonl",
+        "--limit",
+        FRAME + 2,
+    )
     cv2.imwrite(str(FOLDER / "prompts.jpg"), frame_of(video, FRAME), [cv2.IMWRITE_JPEG_QUALITY, 88])
 
 
