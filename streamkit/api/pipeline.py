@@ -109,7 +109,8 @@ class Pipeline:
             StreamkitError: the run could not start, or could not continue.
             SourceError: every source has failed; if some have, see `errors`.
         """
-        thread, frames = self._thread, self._frames
+        thread = self._thread
+        frames = self._frames
         if thread is None:
             raise ConfigError("the pipeline has not started; call start() before wait(), or run() for both")
         if frames is not None:
@@ -140,7 +141,8 @@ class Pipeline:
         """
         with self._lock:
             self._closed = True
-            thread, frames = self._thread, self._frames
+            thread = self._thread
+            frames = self._frames
         if frames is not None:
             frames.close()
         elif thread is not None:

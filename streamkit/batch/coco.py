@@ -146,7 +146,8 @@ class CocoInstances:
 
 def _polygon_area(corners: np.ndarray) -> float:
     """Return the area of a parallelogram of (4, 2) corners, rounded to 1/100."""
-    (ax, ay), (bx, by) = corners[1] - corners[0], corners[3] - corners[0]
+    ax, ay = corners[1] - corners[0]
+    bx, by = corners[3] - corners[0]
     return round(abs(float(ax * by - ay * bx)), 2)
 
 

@@ -338,7 +338,8 @@ class FrameCollector:
 
     def take(self) -> Any:
         """Return the collected rows as an Arrow table, and start over."""
-        pa, rows = arrow(), self.rows
+        pa = arrow()
+        rows = self.rows
         columns = [pa.repeat(self._key, rows), pa.repeat(self._source, rows)]
         columns += [pa.array(values, self._schema.field(name).type) for name, values in self._columns.items()]
         for column in self._columns.values():

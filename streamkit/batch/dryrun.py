@@ -28,7 +28,9 @@ from streamkit.runtime.execution.cores import cores
 _REMOTE = 100  # remote files whose headers are read; the others are extrapolated
 _SHOWN = 20
 _SAMPLES = 3
-_SAMPLE_S, _WARM_UP_S = 4.0, 0.5  # of video
+# of video
+_SAMPLE_S = 4.0
+_WARM_UP_S = 0.5
 _LONG_ENOUGH_S = 15.0
 _POLL_S = 0.2
 

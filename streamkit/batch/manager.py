@@ -256,7 +256,8 @@ class Manager:
 
         The longest file in progress is a lower bound: only one worker processes it.
         """
-        share, in_progress = self.share, self._in_progress()
+        share = self.share
+        in_progress = self._in_progress()
         if share < 0.01 or self.elapsed_s < 3.0:
             return None
         longest = max((work * (1.0 - done) for work, done in in_progress), default=0.0)

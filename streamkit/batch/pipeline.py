@@ -151,7 +151,8 @@ def _video(graph: Graph, folder: str, inputs: list[str]) -> list[Node]:
             f"the format video needs encoded frames, but {writers[0].id} has "
             f"encoder: {writers[0].options['encoder']}; set encoder: auto, or omit the format"
         )
-    options, drawing = {"path": f"{folder}/{{source}}.mp4"}, list[Node]()
+    options = {"path": f"{folder}/{{source}}.mp4"}
+    drawing = list[Node]()
     if writers:
         ending = ".mkv" if str(writers[0].options.get("path", "")).endswith(".mkv") else ".mp4"
         options = {**writers[0].options, "path": f"{folder}/{{source}}{ending}", "if_exists": "overwrite"}

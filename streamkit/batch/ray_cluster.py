@@ -20,7 +20,8 @@ from streamkit.config.pipeline_config import replace_value
 from streamkit.core.errors import ConfigError, MissingPackage
 from streamkit.core.yaml_tree import load_file
 
-_CONNECT_S, _ANSWER_S = 5.0, 30.0
+_CONNECT_S = 5.0
+_ANSWER_S = 30.0
 _QUIET: dict[str, Any] = {"log_to_driver": False, "configure_logging": False, "logging_level": "ERROR"}
 _TRY = (
     f"import json, ray, sys; ray.init(sys.argv[1], **{_QUIET!r}); "

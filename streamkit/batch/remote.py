@@ -157,7 +157,8 @@ def raised_as(kind: type[ConfigError] | type[SourceError], uri: str) -> Iterator
 
 def explained(error: BaseException) -> tuple[str, str]:
     """What went wrong, for a user, and as a word of `SourceError.CAUSES`."""
-    name, text = type(error).__name__, mask(describe(error))
+    name = type(error).__name__
+    text = mask(describe(error))
     if name in _NO_CREDENTIALS:
         return _SET_CREDENTIALS, "permission"
     if isinstance(error, PermissionError):

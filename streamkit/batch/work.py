@@ -76,7 +76,8 @@ def opened(
     """
     with open_folder(graph, settings, overwrite=overwrite) as folder:
         sweep(settings.out)
-        done, failed = folder.done(), folder.failed()
+        done = folder.done()
+        failed = folder.failed()
         paths = folder.paths()
         jobs = _jobs(folder.pipeline, paths, files, done)
         for key in _outdated(paths, jobs, done):

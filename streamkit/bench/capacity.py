@@ -114,7 +114,8 @@ def largest(fits: Callable[[int], bool], start: int, max_number: int) -> int:
     number = min(start, max_number)
     while good < number < bad:
         if fits(number):
-            good, number = number, min(2 * number, max_number)
+            good = number
+            number = min(2 * number, max_number)
         else:
             bad = number
     while bad - good > max(1, good // _PRECISION):

@@ -30,7 +30,9 @@ from streamkit.io.outputs import ReportFile
 from streamkit.runtime.execution.cores import cores
 from streamkit.runtime.execution.device import choose
 
-WHOLE_S, QUICK_S = 360.0, 60.0  # time limit of all measurements by default, and with --quick
+# time limit of all measurements by default, and with --quick
+WHOLE_S = 360.0
+QUICK_S = 60.0
 _PARTS_SHARE = 0.4  # share of the time limit
 _REALTIME_FPS = 30
 _EXTRA = "whole + stages"

@@ -48,10 +48,12 @@ from streamkit.serve.token import new_token
 
 logger = logging.getLogger(__name__)
 
-_EVERY_S, _WAIT_S = 0.4, 0.1
+_EVERY_S = 0.4
+_WAIT_S = 0.1
 _LOOK_S = 1.0
 _BALANCE_S = 15.0
-_STOP_S, _START_S = 10.0, 60.0
+_STOP_S = 10.0
+_START_S = 60.0
 _TOGETHER_S = 30.0
 """Seconds after the first node is ready in which the others may get ready before the sources are shared out."""
 _APPLY_S = 900.0

@@ -49,7 +49,8 @@ class ClusterPipeline(ReloadingPipeline[ClusterRun]):
 
     def _follow(self, new: Graph) -> None:
         """Apply an edit; raise ConfigError if a node rejects it. Changes by calls are kept where the edit has none."""
-        edited, settings = edited_sources(self._graph, new), changed_settings(self._graph, new)
+        edited = edited_sources(self._graph, new)
+        settings = changed_settings(self._graph, new)
         changes: list[str] = []
         with self._running.forgetting(edited, settings):
             if settings or not alike(self._graph, new):
@@ -103,7 +104,8 @@ def prepare_cluster(
         return pack_files(cluster.pipeline)
 
     def make(graph: Graph) -> ClusterRun:
-        files, text = packed(), read_file(cluster.pipeline)
+        files = packed()
+        text = read_file(cluster.pipeline)
         job = NodeJob(
             "",
             cluster.folder,

@@ -141,7 +141,8 @@ class ClusterNode:
     def _step(self) -> None:
         try:
             self._check_lease()
-            orders, running = self._orders, self._engine and self._engine.running
+            orders = self._orders
+            running = self._engine and self._engine.running
             if orders is not None and running is not None and running.ready:
                 self._execute(orders, running)
         except Exception as error:  # must not end the thread

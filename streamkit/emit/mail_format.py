@@ -32,7 +32,8 @@ EVENTS_VIEW = "#/events"
 
 _LINES = 50
 _SUBJECT = 200  # characters
-_JPEG, _PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
+_JPEG = b"\xff\xd8\xff"
+_PNG = b"\x89PNG\r\n\x1a\n"
 
 
 class MailRecord(NamedTuple):
@@ -116,7 +117,8 @@ class MailFormat:
     def _link(self, records: Sequence[MailRecord]) -> str | None:
         """The link; one to the page's events opens the first event of the mail."""
         first = records[0].record if records else {}
-        event, time = first.get("event"), first.get("time")
+        event = first.get("event")
+        time = first.get("time")
         if self.link is None or not self.link.endswith(EVENTS_VIEW) or event is None or not isinstance(time, str):
             return self.link
         at_s = f"{datetime.fromisoformat(time).timestamp():.3f}"

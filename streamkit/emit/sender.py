@@ -85,7 +85,8 @@ class Sender:
     def run(self, over: Callable[[], bool]) -> None:
         """Send until `over` returns True; this is the main function of the sender's thread."""
         client = self._client
-        client.over, client.draining = over, lambda: self.draining
+        client.over = over
+        client.draining = lambda: self.draining
         while not over():
             try:
                 client.connect()
@@ -109,7 +110,8 @@ class Sender:
         """Wait for further records to send with these; not at the end of a run, nor after a failure."""
         if self._failures or not self._client.gather_s:
             return
-        room, until_s = self._window - len(taken), time.monotonic() + self._client.gather_s
+        room = self._window - len(taken)
+        until_s = time.monotonic() + self._client.gather_s
         while room and (left_s := until_s - time.monotonic()) > 0 and not self.draining and not over():
             if self._spool.wait_for(room, min(_IDLE_S, left_s)):  # it wakes once, not with each batch
                 break

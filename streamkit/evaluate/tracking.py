@@ -163,7 +163,8 @@ def tracked_pair(truth: FlatBoxes, detections: FlatBoxes, frame: int, class_id: 
         taken = columns[(near[rows, columns] > 0) & ~out[rows]]
         keep = inside < HIT_IOU
         keep[taken] = True
-        boxes, iou = boxes[keep], iou[:, keep]
+        boxes = boxes[keep]
+        iou = iou[:, keep]
     return TrackedPair(real[~out], boxes, iou[~out])
 
 

@@ -320,7 +320,8 @@ def sweep(part: Path) -> bool:
     with contextlib.suppress(BlockingIOError, FileNotFoundError):
         handle = os.open(part, os.O_RDWR)
         try:
-            locked, about = lock(handle), os.fstat(handle)
+            locked = lock(handle)
+            about = os.fstat(handle)
             # between opening and locking, its writer may have renamed it, and another writer started the next one
             if os.path.samestat(about, os.stat(part)) and (locked or time.time() - about.st_mtime > _ABANDONED_S):
                 os.unlink(part)

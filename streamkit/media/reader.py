@@ -392,7 +392,8 @@ class VideoReader:
         Packets are read but not decoded: tens of thousands per second.
         """
         if begin not in self._counts:
-            count, first = 0, math.inf
+            count = 0
+            first = math.inf
             base = self._demuxer.stream.time_base
             tick = base.numerator / base.denominator
             for packet in self._demuxer.packets():

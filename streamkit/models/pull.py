@@ -95,7 +95,8 @@ def _writable_copy(card: Card, error: OutputError) -> str:
 
 def _check_target(card: Card) -> None:
     """Check that the file is an ONNX file in the card's folder, with links resolved."""
-    folder, file = card.path.parent.resolve(), card.file.resolve()
+    folder = card.path.parent.resolve()
+    file = card.file.resolve()
     if file.suffix.lower() == ".onnx" and file.is_relative_to(folder):
         return
     hint = "write a file name such as net.onnx or weights/net.onnx in the card"

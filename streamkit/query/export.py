@@ -74,7 +74,8 @@ def export(
     about = DatasetFacts(database.labels, columns, points or 0, frames.count)
     with new_folder(folder) as part:
         (part / IMAGES).mkdir()
-        writer, done = annotation_writer(form, part, folder.name, about), 0
+        writer = annotation_writer(form, part, folder.name, about)
+        done = 0
         for selected in frames:
             name = f"{selected.name}.{image_format}"
             (part / IMAGES / name).write_bytes(encode(selected.frame, image_format))

@@ -97,7 +97,8 @@ def index_of(dataset: DatasetLocation, on_progress: Callable[[int, int], None] =
     duckdb(), arrow()
     path = _place(dataset)
     for last in (*[False] * (_TRIES - 1), True):
-        now, before = dataset.marks(FILES), _marks(path, dataset.pipeline)
+        now = dataset.marks(FILES)
+        before = _marks(path, dataset.pipeline)
         if now == before:
             return path
         try:

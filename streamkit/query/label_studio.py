@@ -83,8 +83,10 @@ class LabelStudioAnnotations:
 
     def _results(self, selected: SelectedFrame) -> Iterator[dict[str, Any]]:
         """The regions of an image."""
-        frame, table = selected.frame, selected.frame.tables["objects"]
-        size, numbers = np.array([frame.width, frame.height], np.float64), numbers_of(table, [frame])
+        frame = selected.frame
+        table = selected.frame.tables["objects"]
+        size = np.array([frame.width, frame.height], np.float64)
+        numbers = numbers_of(table, [frame])
         masks, corners, points = (table.extra.get(name) for name in ("mask", "corners", "keypoints"))
         ids = itertools.count(1)
 

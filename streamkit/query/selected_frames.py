@@ -166,7 +166,8 @@ class _Numbered(FrameSampler):
 def _decoded(file: VideoFile, wanted: set[int]) -> Iterator[Frame]:
     """The frames with these numbers, in order. Raises SourceError: the file is missing, has changed or is damaged."""
     _check_unchanged(file)
-    device, last = Device(), max(wanted)
+    device = Device()
+    last = max(wanted)
     with tempfile.TemporaryDirectory(prefix="streamkit-") as folder, opened(file, Path(folder)) as (path, remote):
         reader = VideoReader(
             path,

@@ -105,8 +105,10 @@ class RuleGroup:
 
     def store(self, place: int, rule: int, now_s: float, outcome: int) -> tuple[float, float]:
         """Store the outcome of `advance` for a rule; return the start of its condition, and when it was raised."""
-        raised, times = self.state["raised"], self.state["times"]
-        since_s, raised_s = float(times[place, rule, 0]), float(times[place, rule, 1])
+        raised = self.state["raised"]
+        times = self.state["times"]
+        since_s = float(times[place, rule, 0])
+        raised_s = float(times[place, rule, 1])
         raised[place, rule] = outcome == kernel.RAISED
         times[place, rule, 0] = math.nan
         times[place, rule, 1 if outcome == kernel.RAISED else 2] = now_s

@@ -253,7 +253,8 @@ class _AstBuilder:
 
     def _conditionalor(self, tree: Any, at: int, depth: int) -> Tree:
         """Return `a && b && c` or `a || b || c`, of any length, as one operator with all operands."""
-        parts, data = [], tree.data
+        parts = []
+        data = tree.data
         while tree.data == data and len(tree.children) == 2:
             parts.append(tree.children[1])
             tree = tree.children[0]

@@ -500,7 +500,8 @@ class PipelineRun(Controls):
 
     def counts(self) -> dict[str, int]:
         """Counters of all sources and stages by name: drops, failures, fallbacks."""
-        states, removed = self.states.values(), self.sources.removed
+        states = self.states.values()
+        removed = self.sources.removed
         parts = [stage_runner.counters for stage_runner in self._runners] + [
             removed.counters,
             removed.drops,

@@ -95,7 +95,8 @@ class StateCopies:
 
     def copied(self, sources: set[str]) -> Callable[[], None]:
         """Copy the states of these sources; return a function that restores them."""
-        new, copies = sources - self._all.keys(), dict[str, Any]()
+        new = sources - self._all.keys()
+        copies = dict[str, Any]()
         if self._without is None:
             start_s = time.thread_time()
             try:

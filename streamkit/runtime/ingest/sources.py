@@ -327,7 +327,8 @@ class Sources:
         SOURCE.set(reader.config.id)
         reader()
         heap_trimmer.count_close()
-        state, id_ = reader.state, reader.config.id
+        state = reader.state
+        id_ = reader.config.id
         if reader.error is not None:
             self._fail(reader.error)
         self._read(id_, state)

@@ -46,7 +46,8 @@ CHILD_MODULE = "streamkit.runtime.multiprocess.child"
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals that stop a run: Ctrl-C, a service manager's, and that of a terminal that is closed."""
 _MAILBOX = 1000
-_DYING_AFTER_S, _EXITING_S = 0.3, 0.01
+_DYING_AFTER_S = 0.3
+_EXITING_S = 0.01
 _AHEAD_S = 0.2  # time after which a child that is not ready for its job looks whether its parent is gone
 
 

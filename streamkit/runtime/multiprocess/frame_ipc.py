@@ -56,7 +56,9 @@ Item = tuple[str, bytes | None, str]
 Without a batch, the last is the source that ends; without a stage, it ends everywhere.
 """
 
-_DEPTH, _AT_ONCE = 2, 2  # batches
+# batches
+_DEPTH = 2
+_AT_ONCE = 2
 _PIPE_BYTES = 16_384
 _PLAIN = {type(None), bool, int, float, str, datetime, date}
 
@@ -296,7 +298,8 @@ class ParentStages:
         self._traces = telemetry.batch_traces(graph)
         if self._traces is not None:
             self._spans = spans_with(self._traces, spans)
-        across, sinks = stages_across_sources(graph), shared_sinks(graph)
+        across = stages_across_sources(graph)
+        sinks = shared_sinks(graph)
         part = replace(graph, nodes=across)
         lanes = partition(part)
         connect(part, lanes)
@@ -346,7 +349,8 @@ class ParentStages:
 
     def _new(self, entry: str, batch: Batch, process: object) -> Batch | None:
         """The frames of a batch that the stage has not had; None if there are none."""
-        last, repeated = self._last[entry], self._repeated[entry]
+        last = self._last[entry]
+        repeated = self._repeated[entry]
         if repeated:
 
             def is_new(frame: Frame) -> bool:
@@ -363,7 +367,8 @@ class ParentStages:
 
     def _end(self, entry: str, source: str, process: object) -> Batch | None:
         """Let a source end, unless the stage has had its end from another process."""
-        key, last = (source, process), self._last[entry]
+        key = (source, process)
+        last = self._last[entry]
         ended = self._repeated[entry].pop(key, -1) == math.inf
         if self._owner(source) is process:
             last[key] = math.inf

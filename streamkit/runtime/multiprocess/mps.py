@@ -64,7 +64,8 @@ def client_trouble(environment: Mapping[str, str]) -> str | None:
 def become_client(environment: Mapping[str, str], device: int) -> None:
     """Create the CUDA context of a device in this process, as a client of the daemon with these variables."""
     os.environ.update(environment)
-    cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+    cuda = ctypes.CDLL("libcuda.so.1")
+    context = ctypes.c_void_p()
     if not cuda.cuInit(0):
         cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
 
@@ -144,7 +145,8 @@ class MpsDaemon:
         Killing a client with work in flight may leave the server, and with it the other clients, unusable; work that
         never ends is always in flight. See "terminate_client" in NVIDIA's documentation of MPS.
         """
-        control, environment = find_control(), {**os.environ, **self.environment}
+        control = find_control()
+        environment = {**os.environ, **self.environment}
         if not self.active or control is None:
             return
         for server in (mps_guard.ask(control, "get_server_list", environment, _TERMINATE_S) or "").split():

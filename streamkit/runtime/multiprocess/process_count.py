@@ -384,7 +384,8 @@ def _arithmetics(graph: Graph, device: Device) -> Iterator[str]:
     for node in graph.nodes.values():
         if "outputs" in node.type.spec.writes:
             options = node.options
-            engine, precision = options.get("engine", "auto"), options.get("precision", "auto")
+            engine = options.get("engine", "auto")
+            precision = options.get("precision", "auto")
             yield f"{node.table}: {describe_arithmetic(options['model'], engine, precision, device)}"
 
 
@@ -454,8 +455,10 @@ def _demand(
     figures: Mapping[str, GpuFigure],
 ) -> _Demand:
     """The demand of one source, as if it had the decoders alone."""
-    options, video = source.options, issubclass(source.type, VideoSource)
-    uri, pace = str(options.get("uri", "")), options.get("pace")
+    options = source.options
+    video = issubclass(source.type, VideoSource)
+    uri = str(options.get("uri", ""))
+    pace = options.get("pace")
     recorded = issubclass(source.type, PacedSource) and (not video or is_path(uri))
     if pace is None and realtime:
         pace = "realtime"
@@ -551,7 +554,8 @@ def _longest_interval(graph: Graph) -> int:
 
 def _after_base(nodes: Sequence[Node]) -> list[Node]:
     """The nodes that the lock time of a frame does not contain: all but one model and one sink without pixels."""
-    left, seen = [], set()
+    left = []
+    seen = set()
     for node in nodes:
         kind = "model" if "outputs" in node.type.spec.writes else "sink" if _is_plain_sink(node) else ""
         if not kind or kind in seen:
@@ -566,7 +570,8 @@ def _is_plain_sink(node: Node) -> bool:
 
 def _stage_us(node: Node) -> float:
     """Lock time of a stage per frame, in microseconds."""
-    kind, spec = node.type, node.type.spec
+    kind = node.type
+    spec = node.type.spec
     if issubclass(kind, Emitter):
         return EMITTER_US
     if "outputs" in spec.writes:

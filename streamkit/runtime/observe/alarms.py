@@ -207,7 +207,8 @@ class Alarms:
 
     def _report(self, watch: _Watch, change: FactChange, values: Mapping[str, Value], facts: HealthSnapshot) -> None:
         """Report that an alarm was raised or cleared."""
-        key, subject = change.item, self._subject(change.item, facts)
+        key = change.item
+        subject = self._subject(change.item, facts)
         event_values = {
             name: values[name]
             for name in dict.fromkeys([*watch.config.facts, "cause"])
@@ -235,7 +236,8 @@ class Alarms:
     def _publish(
         self, config: AlarmConfig, key: str, kind: str, text: str, values: Mapping[str, Value], facts: HealthSnapshot
     ) -> None:
-        now_s, name = time.time(), config.name
+        now_s = time.time()
+        name = config.name
         data = {
             "alarm": name,
             "text": text,
@@ -342,7 +344,8 @@ def recovery_text(
     """
     if not facts or facts[0] not in _BACK:
         return None
-    then_s, now_s = float(before.get(facts[0], 0.0)), float(now.get(facts[0], 0.0))
+    then_s = float(before.get(facts[0], 0.0))
+    now_s = float(now.get(facts[0], 0.0))
     if now_s >= then_s:  # it is still away; the alarm was cleared by its schedule
         return None
     return f'{subject.word} "{subject.source}" is back after {duration_text(then_s + lasted_s)}'

@@ -170,7 +170,8 @@ def _family(kind: Any, name: str, text: str, labels: str, rows: Iterable[tuple[A
     return family
 
 
-counter, gauge = partial(_family, CounterMetricFamily), partial(_family, GaugeMetricFamily)
+counter = partial(_family, CounterMetricFamily)
+gauge = partial(_family, GaugeMetricFamily)
 
 
 def histogram(name: str, text: str, label: str, values: Iterable[tuple[str, Histogram | None]]) -> Metric:

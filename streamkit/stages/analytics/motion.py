@@ -155,7 +155,9 @@ class Direction(MotionStage):
         """Process one frame of each of several sources; return (n,) headings in degrees, NaN if not moving."""
         rows, velocity = self._motion.update(step, step.xy)
         aspect = step.aspect[step.frame]
-        x, y = velocity[:, 0] * aspect, velocity[:, 1]  # in units of y, so that angles are those in the frame
+        # in units of y, so that angles are those in the frame
+        x = velocity[:, 0] * aspect
+        y = velocity[:, 1]
         slowest = _SLOWEST * step.height if self.min_speed is None else np.full(len(step.frames), self.min_speed)
         with np.errstate(invalid="ignore"):
             moves = np.hypot(x, y) > slowest[step.frame]

@@ -166,7 +166,8 @@ class AmqpClient(ServerClient):
 
     def close(self) -> None:
         """See `Client.close`."""
-        connection, loop = self._connection, self._loop
+        connection = self._connection
+        loop = self._loop
         if connection is not None:
             if not connection.is_closed:
                 if connection.is_open and self._blocked is None:

@@ -38,7 +38,8 @@ SCHEMES = {"mqtt": (1883, False), "mqtts": (8883, True)}
 _KEEPALIVE_S = 30
 _PERMANENT = {0x87, 0x90, 0x95, 0x99}  # not authorized, topic name invalid, packet too large, payload format invalid
 _FAILED = 0x80  # reason codes from here on
-_ONLINE, _OFFLINE = b"online", b"offline"
+_ONLINE = b"online"
+_OFFLINE = b"offline"
 _TRIES = 3  # to announce a message over which the broker ends the connection
 _POLL_S = 0.1
 _GATHER_S = 0.1  # for messages of several records
@@ -224,7 +225,8 @@ class MqttClient(ServerClient):
             full = len(part) == self._batch or self._too_large(messages[index].topic, size + more) is not None
             if part and full:
                 yield part
-                part, size = [], 1
+                part = []
+                size = 1
             part.append(index)
             size += more
         yield part
