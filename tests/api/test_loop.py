@@ -410,7 +410,8 @@ def test_a_stream_shows_its_sources_and_state():
 
 @pytest.mark.parametrize("daemon", [False, True])
 def test_leaving_a_loop_in_a_thread_closes_its_files(tmp_path, daemon):
-    path, sizes = tmp_path / "out.mp4", []
+    path = tmp_path / "out.mp4"
+    sizes = []
     pipeline = {"sources": {"a": STREET}, "stages": {"video": {"path": str(path)}}}
 
     def leave():

@@ -113,12 +113,14 @@ def prove(archive: Archive, folder: Path, kills: int, seed: int) -> None:
     start_s = time.monotonic()
     code, report = archive.run(folder / "whole")
     took_s = time.monotonic() - start_s
-    good, broken = archive.corpus.good, archive.corpus.broken
+    good = archive.corpus.good
+    broken = archive.corpus.broken
     assert statuses(folder / "whole") == (set(good), broken)
     assert (code, report["done"], report["failed"]) == (1, len(good), len(broken))
     assert report["objects"] == pyarrow.dataset.dataset(folder / "whole" / "objects").count_rows() > 0
 
-    chance, killed = random.Random(seed), 0
+    chance = random.Random(seed)
+    killed = 0
     for _ in range(3 * kills):
         if killed < kills and not archive.kill(folder / "killed", chance.uniform(0.2, 0.8 * took_s)):
             shutil.rmtree(folder / "killed")  # it was done already: from the beginning again

@@ -236,7 +236,8 @@ def free(folder):
 
 
 def test_two_writers_never_share_a_part_file(tmp_path):
-    first, second = AtomicFile(tmp_path / "x.json", unique=True), AtomicFile(tmp_path / "x.json", unique=True)
+    first = AtomicFile(tmp_path / "x.json", unique=True)
+    second = AtomicFile(tmp_path / "x.json", unique=True)
     assert first.part != second.part
     assert first.part.name.startswith(".x.json.")
     assert first.part.name.endswith(".part")

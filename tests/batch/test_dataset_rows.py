@@ -284,7 +284,8 @@ def test_files_interleaved_in_a_batch_have_separate_rows():
         [(3, 5)],
         [],
     ]
-    collector, other = objects(DatasetTables((ObjectColumn("track_id", "int"),))), objects(DatasetTables())
+    collector = objects(DatasetTables((ObjectColumn("track_id", "int"),)))
+    other = objects(DatasetTables())
     assert [collector.add(spans_by_frame[n]) for n in (0, 2, 3, 4)] == [1, 1, 2, 0]
     assert other.add(spans_by_frame[1]) == 1
     taken = collector.take()
@@ -345,7 +346,8 @@ def test_times_have_six_digits_in_every_table():
 
 def test_a_file_retains_only_its_rows_of_shared_batches(tmp_path):
     """On a GPU a batch has frames of many files: what is held of it for one file must not be the whole batch."""
-    tables, batches = DatasetTables(), []
+    tables = DatasetTables()
+    batches = []
     collector = ObjectCollector(tables, tables.schemas()["objects"], "key", "a.mp4")
     for number in range(600):
         rows = np.repeat(np.arange(4, dtype=np.int32), 2)

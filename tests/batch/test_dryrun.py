@@ -119,7 +119,8 @@ class Looking(FrameStage):
 
 
 def test_samples_are_processed_as_in_a_run_and_removed(tmp_path, monkeypatch):
-    temporary, home = tmp_path / "temporary", tmp_path / "home"
+    temporary = tmp_path / "temporary"
+    home = tmp_path / "home"
     temporary.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
     files = find([str(clip(home / "v" / "a.mp4", 60))])
@@ -173,7 +174,8 @@ def test_many_sizes_of_a_codec_are_summarized():
 
 def test_some_of_many_remote_files_are_probed(monkeypatch, tmp_path):
     monkeypatch.setattr(dryrun, "_REMOTE", 4)
-    memory, data = MemoryFileSystem(), (ROOT / "samples" / "street.mp4").read_bytes()
+    memory = MemoryFileSystem()
+    data = (ROOT / "samples" / "street.mp4").read_bytes()
     for number in range(12):
         memory.pipe_file(f"/gates/{number}.mp4", data)
     code, shown = run_dry(find(["memory://gates/*.mp4"]), tmp_path / "out", FrameSelection(keyframes=True))

@@ -99,7 +99,8 @@ def test_the_row_is_removed_before_broken_parts(tmp_path, monkeypatch):
     with Folder(tmp_path, IDENTITY):
         row(tmp_path, KEYS[0])
     (tmp_path / "objects" / f"{KEYS[0]}.parquet").write_bytes(b"")
-    order, unlink = [], Path.unlink
+    order = []
+    unlink = Path.unlink
     monkeypatch.setattr(Path, "unlink", lambda path, **how: (order.append(path.parent.name), unlink(path, **how)))
     with Folder(tmp_path, IDENTITY):
         assert order[0] == "files"
@@ -109,7 +110,8 @@ def test_the_row_is_removed_before_broken_parts(tmp_path, monkeypatch):
 def test_clearing_a_file_removes_its_row_before_its_parts(tmp_path, monkeypatch):
     with Folder(tmp_path, IDENTITY) as folder:
         row(tmp_path, KEYS[0])
-        order, unlink = [], Path.unlink
+        order = []
+        unlink = Path.unlink
         monkeypatch.setattr(Path, "unlink", lambda path, **how: (order.append(path.parent.name), unlink(path, **how)))
         folder.clear(KEYS[0])
         assert (order[0], sorted(order)) == ("files", ["files", "jsonl", "objects", "video", "video"])
@@ -231,7 +233,8 @@ def test_a_killed_wipe_is_completed_at_the_next_start(tmp_path, monkeypatch):
     with Folder(tmp_path, IDENTITY):
         row(tmp_path, KEYS[0])
 
-    left, rmtree = 1, shutil.rmtree
+    left = 1
+    rmtree = shutil.rmtree
 
     def killed(path):
         nonlocal left
@@ -366,7 +369,8 @@ def test_each_row_has_its_path(tmp_path):
 
 
 def test_only_newer_rows_are_read_again(tmp_path, monkeypatch):
-    read, row_of = [], folder_module._row
+    read = []
+    row_of = folder_module._row
     monkeypatch.setattr(folder_module, "_row", lambda path: (read.append(Path(path).stem), row_of(path))[1])
     seen = {}
     with Folder(tmp_path, IDENTITY):

@@ -81,7 +81,8 @@ def test_an_override_counts_as_the_value_it_sets(tmp_path):
 
 def test_drawing_options_count_only_if_videos_are_written(tmp_path):
     other = PLAIN.replace("draw: {}", "draw: {thickness: 4}")
-    first, second = settings(tmp_path / "a", PLAIN, "video"), settings(tmp_path / "b", other, "video")
+    first = settings(tmp_path / "a", PLAIN, "video")
+    second = settings(tmp_path / "b", other, "video")
     assert differences(identity(first), identity(second)) == ["stages.draw.thickness is 4 and was not set"]
 
 
@@ -115,7 +116,8 @@ def test_a_changed_blank_of_a_text_reader_is_noticed(tmp_path):
     batch_settings = settings(
         tmp_path, PLAIN.replace("  draw", "  plate: {stage: read, model: mine, of: detect}\n  draw")
     )
-    first, card = identity(batch_settings), tmp_path / "mine.yaml"
+    first = identity(batch_settings)
+    card = tmp_path / "mine.yaml"
     card.write_text(card.read_text().replace("blank: 0", "blank: -1"))
     assert differences(first, identity(batch_settings)) == ["models.mine.blank was 0 and is -1"]
 

@@ -332,7 +332,8 @@ def test_the_time_left_is_shown_after_1_percent_and_three_seconds(clock, share, 
 
 
 def test_the_time_left_counts_from_the_first_ready_worker(clock):
-    pool, looks = FakePool(), []
+    pool = FakePool()
+    looks = []
     ready = False
     pool.workers = lambda: [  # type: ignore[method-assign]
         WorkerState("cpu worker 1", 0, (), False),

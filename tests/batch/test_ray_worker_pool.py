@@ -260,7 +260,8 @@ def pool(ray_nodes, place, tmp_path) -> Iterator[RayWorkerPool]:
 
 def await_(pool: RayWorkerPool, what: Callable[[], bool]) -> list[Any]:
     """Go on until something is so; what came to an end meanwhile."""
-    outcomes, until = [], time.monotonic() + 60
+    outcomes = []
+    until = time.monotonic() + 60
     while not what():
         assert time.monotonic() < until
         outcomes += pool.wait(0.5)

@@ -224,7 +224,8 @@ def test_an_object_changed_since_the_listing_is_reported(s3, bucket, tmp_path): 
 
 def test_a_worker_continues_with_the_other_files(s3, bucket, calls, tmp_path):  # noqa: F811
     batch_settings = settings(tmp_path, COUNT, "jsonl", look=FrameSelection(end_s=1.0))
-    there, absent = stored(s3, STREET), stored(s3, clip(tmp_path / "gone.mp4"))
+    there = stored(s3, STREET)
+    absent = stored(s3, clip(tmp_path / "gone.mp4"))
     s3.delete_object(Bucket="gates", Key="gone.mp4")
     worker = BatchWorker(batch_settings, "cpu")
     try:

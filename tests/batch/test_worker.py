@@ -168,7 +168,8 @@ def test_strict_fails_a_file_with_damaged_frames(settings, work, tmp_path):
 
 def test_a_damaged_file_without_frames_fails(settings, work, tmp_path):
     data = bytearray(clip(tmp_path / "whole.mp4").read_bytes())
-    begin, end = data.index(b"mdat") + 4, data.index(b"moov") - 4
+    begin = data.index(b"mdat") + 4
+    end = data.index(b"moov") - 4
     data[begin:end] = bytes(end - begin)
     (tmp_path / "zeros.mp4").write_bytes(data)
     outcome = work(settings(), "cpu").process(job(tmp_path / "zeros.mp4"))

@@ -100,7 +100,8 @@ def jobs_of(tmp_path: Path, *names: str) -> list[BatchJob]:
 
 
 def test_a_file_that_kills_its_worker_is_identified_and_the_worker_replaced(settings, pools, tmp_path):
-    names, threads = ["a", "b", "c", "d", "killer"], threading.active_count()
+    names = ["a", "b", "c", "d", "killer"]
+    threads = threading.active_count()
     counts, outcomes = run(pools(settings), jobs_of(tmp_path, *names), retries=0)
     assert {name: outcome.status for name, outcome in outcomes.items() if outcome.status == "failed"} == {
         "killer.mp4": "failed"

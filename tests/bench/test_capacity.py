@@ -138,7 +138,8 @@ def test_streams_within_the_network_capacity_have_another_bottleneck(tmp_path, m
 def test_the_included_pipeline_is_measured_without_changing_its_outputs(root, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "samples").symlink_to(root / "samples")
-    messages, out = [], tmp_path / "answer.json"
+    messages = []
+    out = tmp_path / "answer.json"
     options = CapacityOptions(fps=2.0, max_latency_s=30.0, seconds=1.5, warmup_s=0.2, max_streams=2)
     code = capacity(root / "pipeline.yaml", {"batch.max_wait": "10ms"}, "cpu", options, out, messages.append)
     assert code == 0, messages

@@ -32,7 +32,8 @@ def options(root, **changed):
 def brisk(monkeypatch):
     """Runs of the whole but the first take place in this process, and none is waited for until it has settled."""
     monkeypatch.setattr(trial, "_UNTUNED_S", 0.05)
-    measure, measured = trial.measure, []
+    measure = trial.measure
+    measured = []
 
     def measured_here(spec, until_s=None):
         spec.seconds = min(spec.seconds, 0.5)
@@ -45,7 +46,8 @@ def brisk(monkeypatch):
 
 
 def test_parts_and_whole_are_measured_and_every_frame_has_its_record(root, tmp_path, brisk):
-    messages, out = [], tmp_path / "bench.json"
+    messages = []
+    out = tmp_path / "bench.json"
     behind = tmp_path / "behind.yaml"
     behind.write_text("stages: {track: {}, area: {stage: zone, polygon: [[9, 9], [99, 9], [99, 99]]}}")
     code = gpu.bench(
@@ -102,7 +104,8 @@ def test_parts_that_take_too_long_are_skipped(root, tmp_path, monkeypatch):
 @pytest.mark.alone
 def test_runs_without_enough_time_are_skipped_or_stopped(root, tmp_path):
     """The bound holds whatever a run takes, paced ones included, and every row is kept as it comes."""
-    messages, reports = [], []
+    messages = []
+    reports = []
 
     def keep(bench):
         reports.append(bench.report(complete=False))

@@ -251,7 +251,8 @@ def _check_no_event_twice(head: Head, moved: list[str]) -> None:
 
 
 def test_an_edit_is_applied_node_by_node_until_a_node_rejects_it(head):
-    text, sources = head.yaml.read_text(), set(head.frames())
+    text = head.yaml.read_text()
+    sources = set(head.frames())
     assert head.client.patch("/api/v1/stages/detect.postprocess", json={"min_score": 0.45}).status_code == 200
     head.until(lambda: _min_scores(head) == [0.45, 0.45])
     last = len(head.logged)

@@ -78,7 +78,8 @@ def test_waiting_sources_go_to_the_least_loaded_node():
     sources = sources_of("one", "two", "three", capacity={"strong": 2.0})
     assert sources.place_waiting() == []
     assert {state.message for state in sources.states.values()} == {"waits for a node"}
-    strong, weak = Node("strong"), Node("weak")
+    strong = Node("strong")
+    weak = Node("weak")
     for node in (weak, strong):
         sources.add_process(node)
     assert sources.place_waiting() == []  # none was restarted
@@ -184,7 +185,8 @@ def test_sources_can_be_removed_but_not_added_without_a_node():
 
 
 def test_a_source_that_a_node_reads_is_paused_there():
-    sources, node = sources_of("one"), Node("a")
+    sources = sources_of("one")
+    node = Node("a")
     sources.add_process(node)
     sources.place_waiting()
     sources.pause("one")

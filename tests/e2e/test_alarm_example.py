@@ -23,7 +23,8 @@ def test_mails_are_sent_when_a_camera_fails_and_recovers(
     tmp_path,
     monkeypatch,
 ):
-    camera, (context, ca) = rtsp({"gate": VIDEO}, user="ann", password="hunter2"), mail_tls
+    camera = rtsp({"gate": VIDEO}, user="ann", password="hunter2")
+    context, ca = mail_tls
     server = mail_server(context, auth=True)
     monkeypatch.setenv("CAMERA", camera.url("gate"))
     monkeypatch.setenv(

@@ -58,7 +58,8 @@ def test_the_longest_ids_are_accepted():
 
 def test_every_duration_and_size_of_every_stage_is_bounded():
     """What a stage, a source, a reconnection or a batch may wait for; an overflow would show in the midst of a run."""
-    registry, seen = default_registry(), 0
+    registry = default_registry()
+    seen = 0
     for name in registry.names():
         kind = registry.get(name)
         for option, hint in ((o, str(t)) for o, t in typing.get_type_hints(kind, include_extras=True).items()):

@@ -196,7 +196,8 @@ def test_the_example_csv_writes_rows(folder):
     assert sorted(set(times)) == pytest.approx([i / 5 for i in range(LIMIT)], abs=0.03)
     for row in rows:
         if row["label"]:
-            width, height = float(row["x2"]) - float(row["x1"]), float(row["y2"]) - float(row["y1"])
+            width = float(row["x2"]) - float(row["x1"])
+            height = float(row["y2"]) - float(row["y1"])
             assert min(width, height) >= 7.9
             assert float(row["score"]) >= (0.5 if row["label"] == "person" else 0.35)
     assert {"car", "person"} <= {row["label"] for row in rows}

@@ -133,7 +133,8 @@ def test_a_size_change_gives_an_event_and_a_warning(tmp_path, write_pipeline):
     clip.write_bytes(both + both)
     frames = list(streamkit.run(write_pipeline(clip, "stages: {walkers: {}}")))
     seen = [(event.frame, event.stage, event.data) for frame in frames for event in frame.events]
-    small, large = {"width": 64, "height": 48}, {"width": 96, "height": 80}
+    small = {"width": 64, "height": 48}
+    large = {"width": 96, "height": 80}
     assert seen == [
         (10, "decode", {**large, "before": small}),
         (20, "decode", {**small, "before": large}),

@@ -17,7 +17,8 @@ JPEG = b"\xff\xd8\xff\xe0 a small picture"
 def test_events_within_seconds_share_a_mail(mail_server, mailing):
     server = mail_server()
     mailer = mailing(server, batch_window=60.0, subject="[{source}] {kind}", body="{time} {text} {stage} {track_id}")
-    client, spool = mailer.stage.sender._client, mailer.stage.queue
+    client = mailer.stage.sender._client
+    spool = mailer.stage.queue
     take = spool.take
     client.gather_s = 60.0
 

@@ -7,7 +7,8 @@ import pytest
 
 from streamkit.emit.mail_format import MailFormat, MailRecord, address_in, image_of, mail_record
 
-JPEG, PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
+JPEG = b"\xff\xd8\xff"
+PNG = b"\x89PNG\r\n\x1a\n"
 FORM = MailFormat("Gate <gate@site.example>", ("a@b.c", "d@e.f"), "{text}", "- {text}", link="http://site")
 
 

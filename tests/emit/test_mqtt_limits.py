@@ -147,7 +147,8 @@ def test_records_are_gathered_only_for_batched_messages(batch, gather_s):
 def test_the_next_message_waits_for_the_oldest_in_flight(client, monkeypatch):
     """As many as the broker announces are always under way: to wait for each alone takes a round trip a message."""
     mqtt_client = client()
-    under_way, seen = [], []
+    under_way = []
+    seen = []
 
     class OneByOne:
         """A connection on which each look brings one acknowledgement, in order."""

@@ -329,7 +329,8 @@ def test_each_record_is_written_once_in_any_order_of_deliveries_rolls_and_crashe
             if chance.random() < 0.5 and writer._files:  # in the midst of a roll
                 next(iter(writer._files.values())).finish()
             writer.close()
-            writer, next_ = client(folder), acknowledged + 1
+            writer = client(folder)
+            next_ = acknowledged + 1
     assert sorted(int(row["id"].split("-")[1]) for row in read(folder)) == list(range(1, next_))
     shutil.rmtree(folder)
 

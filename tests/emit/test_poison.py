@@ -13,7 +13,8 @@ from streamkit.core.stage import Context, default_registry
 from streamkit.emit.segment_file import SpoolRecord
 from streamkit.emit.sender import NAME, POISON, REFUSED, SENT
 
-COUNT, BAD = 60, 23
+COUNT = 60
+BAD = 23
 HEAD = {"schema": "streamkit/1", "source": "gate", "pts_s": 0.0}
 
 
@@ -30,7 +31,8 @@ def flow(tmp_path):
         stage = default_registry().get(there.kind)(
             **there.options(), send="frames", timeout=10.0, max_backoff=0.5, spool={"path": str(tmp_path / "s")}
         )
-        counters, logged = Counters(), collect()
+        counters = Counters()
+        logged = collect()
         stage.context = Context("out", counters=counters)
         stage.open()
         stages.append(stage)

@@ -53,7 +53,8 @@ def flow(tmp_path):
     spools = []
 
     def go(client, count, max_wait_s=4.0, tries=10**6):
-        counters, logged = Counters(), collect()
+        counters = Counters()
+        logged = collect()
         spool = Spool(tmp_path / f"s{len(spools)}", 10_000_000, counters=counters)
         spools.append(spool)
         spool.append([SpoolRecord(b"t", b"", b'{"n":%d}' % n) for n in range(count)])

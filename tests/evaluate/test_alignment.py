@@ -17,7 +17,8 @@ FRAMES = [EvaluatedFrame("a", n, n / 25, 640, 360) for n in range(COUNT)]
 
 def box_of(index, frame):
     """An object that moves 8 pixels a frame; every object at another height."""
-    x, y = 40 + 8 * frame, 20 + 80 * index
+    x = 40 + 8 * frame
+    y = 20 + 80 * index
     return [x, y, x + 50, y + 40]
 
 

@@ -16,10 +16,13 @@ FRAMES = [EvaluatedFrame("a", n, n / 25, 640, 480) for n in range(30)]
 def truth_and_results(seed):
     """Truth and results as the rows of COCO's files."""
     rng = np.random.default_rng(seed)
-    truth, results = [], []
+    truth = []
+    results = []
     for image in range(1, len(FRAMES) + 1):
         for _ in range(rng.integers(0, 9)):
-            x, y, w, h = rng.uniform(0, 400), rng.uniform(0, 300), *rng.uniform(8, 150, 2)
+            x = rng.uniform(0, 400)
+            y = rng.uniform(0, 300)
+            w, h = rng.uniform(8, 150, 2)
             crowd = int(rng.random() < 0.1)
             category = int(rng.integers(1, 4))
             truth.append(
@@ -127,7 +130,8 @@ def test_more_boxes_than_coco_keeps_are_all_counted():
 
 
 def test_without_detections_precision_is_undefined_and_ap_is_zero():
-    truth, none = boxes((0, 0, 0, 0, 1, False)), boxes()
+    truth = boxes((0, 0, 0, 0, 1, False))
+    none = boxes()
     assert average_precision(truth, none, FRAMES, CLASSES)["ap"] == 0
     overall_rates = rates(truth, none, match(truth, none, FRAMES, CLASSES), CLASSES)
     assert (overall_rates["precision"], overall_rates["recall"]) == (None, 0)

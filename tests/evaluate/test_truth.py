@@ -12,7 +12,8 @@ from streamkit.evaluate.truth import Truth, TruthOptions
 # frame, id, class, x1, y1, x2, y2
 ROWS = [(0, 1, "car", 64, 36, 128, 72), (0, 2, "person", 320, 180, 352, 252), (2, 1, "car", 96, 36, 160, 72)]
 LABELS = ["car", "person"]
-W, H = 640, 360
+W = 640
+H = 360
 
 
 def jsonl(folder):

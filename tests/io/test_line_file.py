@@ -138,7 +138,8 @@ def test_a_file_without_lines_is_written(tmp_path):
     ],
 )
 def test_a_torn_line_is_removed_before_appending(tmp_path, before, after, torn):
-    path, counters = tmp_path / "a.txt", Counters()
+    path = tmp_path / "a.txt"
+    counters = Counters()
     path.write_bytes(before)
     out = LineFile(
         str(path), header=HEADER, if_exists="append", is_whole=lambda line: line == b"whole", counters=counters
@@ -316,7 +317,8 @@ def test_a_partial_line_of_any_length_is_removed(size, head, tmp_path):
 
 
 def test_a_last_line_without_a_newline_is_looked_at_alone(tmp_path):
-    path, seen = tmp_path / "a.txt", []
+    path = tmp_path / "a.txt"
+    seen = []
     path.write_bytes(b"one\n" + b"y" * 70_000)
     opened(path, if_exists="append", is_whole=lambda line: seen.append(line) or True).close()
     assert seen == [b"y" * 70_000]

@@ -19,7 +19,9 @@ from streamkit.media.monotonic_timestamps import TICKS_PER_S, MonotonicTimestamp
 from streamkit.media.mux import Clip
 from streamkit.media.ring import PacketRing
 
-RATE, TICK = 10, 9000  # frames a second, and ticks of 90 kHz from one to the next
+# frames a second, and ticks of 90 kHz from one to the next
+RATE = 10
+TICK = 9000
 STEP = TICKS_PER_S // RATE
 # the order in which frames are decoded: without B frames, with some between two others, and with B frames of B
 ORDERS = {
@@ -80,7 +82,8 @@ def test_times_of_decoding_that_are_right_are_kept():
 def test_a_decoding_time_that_is_repeated_is_derived_from_the_order_of_frames():
     """It is a frame's duration after the one before it, not a millisecond."""
     timestamps = clock(live=False)
-    order, repeated = ORDERS["some"], 6
+    order = ORDERS["some"]
+    repeated = 6
     sent = list(packets(order, "right"))
     sent[repeated] = sent[repeated][0], sent[repeated - 1][1], sent[repeated][2]
     times = [timestamps.times(pts, dts, keyframe=key) for pts, dts, key in sent]
@@ -150,7 +153,8 @@ def test_a_camera_that_sets_its_clock_for_another_client_has_clips_from_there_on
     uri = rtsp({"a": write(tmp_path / "a.mp4", frames=250, options=options)}).url("a")
     ring = PacketRing(("record",), limit_bytes=1 << 30, guard=threading.Lock())
     counters = Counters()
-    times, set_at = [], None
+    times = []
+    set_at = None
     with closing(Demuxer(uri, clock=LiveClock(counters=counters))) as demuxer:
         ring.begin(demuxer.stream, live=True)
         for packet in demuxer.packets():

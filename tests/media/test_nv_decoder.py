@@ -23,7 +23,8 @@ from streamkit.media.surfaces import SurfacePool
 from streamkit.runtime.execution.ordered_executor import ThreadedExecutor
 from streamkit.runtime.multiprocess.child_generator import ChildGenerator
 
-CPU, GPU = Device(), Device("cuda")
+CPU = Device()
+GPU = Device("cuda")
 
 
 @pytest.fixture
@@ -526,7 +527,8 @@ def test_a_source_above_the_session_limit_fails_with_the_reason(scarce, tmp_path
 def test_a_source_reuses_the_session_of_an_ended_source(scarce, tmp_path):
     path = write(tmp_path / "a.mp4", frames=20, options={"bf": "0"})
     larger = write(tmp_path / "b.mp4", 96, 80, frames=20, options={"bf": "0"})
-    first, second = opened(path), opened(path)
+    first = opened(path)
+    second = opened(path)
     with pytest.raises(SourceError, match="opens no further decoder"):
         opened(larger)
     first[1].close()

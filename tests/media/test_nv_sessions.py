@@ -112,7 +112,8 @@ def test_a_failing_session_is_not_retained(idle):
 
 
 def test_threads_never_get_the_same_session(idle):
-    out, twice = set(), []
+    out = set()
+    twice = []
 
     def work():
         for _ in range(300):

@@ -303,8 +303,10 @@ def test_the_file_is_read_in_this_process_if_none_can_be_started(tmp_path, apart
     def refused(*_):
         raise OSError(11, "Resource temporarily unavailable")
 
-    path, logged = write(tmp_path / "a.mp4", 64, 48, 100, options={"g": "10"}), collect()
-    source, alone = opened(path, process=refused), opened(path, process=None)
+    path = write(tmp_path / "a.mp4", 64, 48, 100, options={"g": "10"})
+    logged = collect()
+    source = opened(path, process=refused)
+    alone = opened(path, process=None)
     assert frames(source) == frames(alone)
     assert "no process can be started" in logged[0]
     assert "Resource temporarily unavailable" in logged[0]

@@ -134,7 +134,8 @@ def test_every_form_of_ssd_passes(form, frames, test_data, tmp_path):
     assert report.objects > 3
 
 
-BOX, LABEL = [8.0, 12.0, 32.0, 36.0], 2  # network pixels of 64 x 48; (1/8, 1/4, 1/2, 3/4) of it
+BOX = [8.0, 12.0, 32.0, 36.0]  # network pixels of 64 x 48; (1/8, 1/4, 1/2, 3/4) of it
+LABEL = 2
 
 
 @pytest.mark.parametrize(
@@ -260,7 +261,8 @@ def test_every_form_of_class_map_passes(form, frames, tmp_path):
 
 def test_only_as_many_objects_are_compared_as_the_pipeline_keeps(frames, tmp_path):
     values = np.zeros((1, 900, 6))
-    values[0, :, 0], values[0, :, 1] = np.arange(900) % 30, np.arange(900) // 30 + 20
+    values[0, :, 0] = np.arange(900) % 30
+    values[0, :, 1] = np.arange(900) // 30 + 20
     values[0, :, 2:4] = values[0, :, :2] + 8
     values[0, :, 4] = np.linspace(0.9, 0.4, 900)
     report = check(constant_card(tmp_path, "detect", "yolo_e2e", values, "[cat]"), frames[:1])
@@ -273,7 +275,8 @@ def test_wrong_masks_are_detected(name, frames, test_data, tmp_path, monkeypatch
     from streamkit.models.families import semantic
     from streamkit.ops import masks
 
-    right, best = masks.InstanceMasks.rows, semantic.best_classes
+    right = masks.InstanceMasks.rows
+    best = semantic.best_classes
     monkeypatch.setattr(masks.InstanceMasks, "rows", lambda self, index: right(self, index[::-1]))
     monkeypatch.setattr(semantic, "best_classes", lambda *args: best(*args) + 1)
     report = check(detail_card(name, test_data, tmp_path), frames)

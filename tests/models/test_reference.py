@@ -63,7 +63,8 @@ SPECS = {
 @pytest.mark.parametrize("size", [(90, 60), (60, 90), (61, 45)])
 @pytest.mark.parametrize("name", SPECS)
 def test_the_tensor_equals_the_exact_formula(name, size):
-    spec, color = SPECS[name], Color("bt709", full_range=True)
+    spec = SPECS[name]
+    color = Color("bt709", full_range=True)
     surface = Surface(from_rgb(picture(*size), color), color)
     exact = preprocess_reference([surface], [size], spec)
     geometry = preprocess([surface], [size], spec)[1]
@@ -202,7 +203,8 @@ def test_the_vector_of_an_image_has_the_form_of_its_family(family, expected):
 def test_a_mask_is_where_the_logits_of_its_prototypes_are_above_0():
     """Prototypes at a quarter of an input of 32 x 16, of a frame of 64 x 32: 8 frame pixels a place."""
     prototypes = np.zeros((2, 4, 8))
-    prototypes[0], prototypes[1] = -1, np.arange(8)
+    prototypes[0] = -1
+    prototypes[1] = np.arange(8)
     mask = reference.mask(
         np.array([1.0, 0.5]), prototypes, np.array([4, 6, 60, 20]), (0.5, 0.5, 0, 0), (64, 32), InputSpec((32, 16))
     )

@@ -7,8 +7,10 @@ import pytest
 from streamkit.testing.kit import detections, frames, plugin_stages, run_stage
 
 STAGES = plugin_stages(Path(__file__).resolve().parents[2] / "plugins")
-Tripwire, SimpleTrack = STAGES["tripwire"], STAGES["simple_track"]
-CountObjects, HideRegion = STAGES["count_objects"], STAGES["hide_region"]
+Tripwire = STAGES["tripwire"]
+SimpleTrack = STAGES["simple_track"]
+CountObjects = STAGES["count_objects"]
+HideRegion = STAGES["hide_region"]
 
 
 def walk(*feet, track=7, source="test"):

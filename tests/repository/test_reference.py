@@ -201,7 +201,8 @@ def test_every_metric_is_on_the_page_with_its_labels(pages):
 def test_every_request_is_on_the_page_with_its_role_and_parameters(pages, document):
     from reference_pages.http_api import anchor, operations, role_of
 
-    page, count = pages["reference/http-api.md"], 0
+    page = pages["reference/http-api.md"]
+    count = 0
     for method, path, operation in operations(document):
         heading = f"### `{method} {path}` {{ #{anchor(method, path)} }}"
         section = re.split(r"^#{2,3} ", page.partition(f"\n{heading}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]

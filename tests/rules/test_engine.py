@@ -18,7 +18,8 @@ from streamkit.rules.scope import Facts, Scope, ZoneScope
 from streamkit.testing.kit import detections
 
 DOOR = ((2.5, 0.0), (4.5, 0.0), (4.5, 360.0), (2.5, 360.0))
-MAX_GAP, MAX_PAUSE = 1.0, 3.0
+MAX_GAP = 1.0
+MAX_PAUSE = 3.0
 SEEN = Scope(
     labels=TEXTS,
     zones={"zone": ZoneScope({"door": DOOR}, margin=0.0, track_ttl_s=MAX_GAP)},
@@ -167,7 +168,8 @@ def plainly(rule_specs, per_object, frames):
 
 
 def batches(frames, size):
-    times, index = defaultdict(float), defaultdict(int)
+    times = defaultdict(float)
+    index = defaultdict(int)
     batch_rows = []
     for source, step, objects in frames:
         times[source] += step
@@ -213,7 +215,8 @@ def run(fact_rules, facts, frames, size):
 )
 def test_the_engine_equals_plain_loops(of_frames, of_objects, frames, size):
     rule_specs = of_frames + of_objects
-    facts, fact_rules = Facts(), []
+    facts = Facts()
+    fact_rules = []
     for number, ((when, _), clear, (for_s, clear_s, cooldown_s)) in enumerate(rule_specs):
         options = {"when": f"{when} for {for_s}s" if for_s else when, "cooldown": cooldown_s, "clear_for": clear_s}
         if clear is not None:

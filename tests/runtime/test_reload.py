@@ -289,7 +289,8 @@ class Mine(FrameStage):
 
 @pytest.mark.parametrize("named", ["mine.py", "stages"])
 def test_an_edited_plugin_is_reloaded_and_a_broken_one_refused(tmp_path, named):
-    path, folder = tmp_path / "p.yaml", tmp_path / "stages"
+    path = tmp_path / "p.yaml"
+    folder = tmp_path / "stages"
     folder.mkdir()
     plugin = tmp_path / named if named.endswith(".py") else folder / "mine.py"
     plugin.write_text(PLUGIN.format("one"))
@@ -318,7 +319,8 @@ def test_an_edited_plugin_is_reloaded_and_a_broken_one_refused(tmp_path, named):
 
 
 def test_a_new_file_in_a_folder_of_plugins_is_noticed(tmp_path):
-    path, folder = tmp_path / "p.yaml", tmp_path / "stages"
+    path = tmp_path / "p.yaml"
+    folder = tmp_path / "stages"
     folder.mkdir()
     with following(path, f"plugins: [stages]\n{SOURCES}{STAGES}") as (_, logged, _):
         more("a")

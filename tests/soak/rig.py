@@ -148,13 +148,15 @@ class Track:
         self._last = -1, -1.0
 
     def note(self, frame: Frame) -> None:
-        now_s, window = time.monotonic(), self.window
+        now_s = time.monotonic()
+        window = self.window
         self.rising &= frame.index > self._last[0] and frame.pts_s > self._last[1]
         self.holes += frame.index - self._last[0] - 1
         self._last = frame.index, frame.pts_s
         if self.back_s < self.waits_since_s:
             self.back_s = now_s
-        self.frames, window.frames = self.frames + 1, window.frames + 1
+        self.frames = self.frames + 1
+        window.frames = window.frames + 1
         window.gap_s = max(window.gap_s, now_s - max(self.last_s, window.start_s))
         window.lags_s.append(now_s - frame.pts_s)
         if frame.due_s is not None:

@@ -86,7 +86,8 @@ def main() -> int:
         "soak": {"minutes": args.minutes, "seed": args.seed, "echo": lambda text: print(text, flush=True)},
         "fleet": {"cameras": args.cameras, "device": args.device, "clip": args.clip, "detect": args.detect},
     }
-    where, reports = machine(), []
+    where = machine()
+    reports = []
     for name in names:
         options = {
             **(SHORT[name] if args.short else {}),

@@ -60,7 +60,8 @@ def tiny_pose(folder: Path, points: int = 4) -> Card:
     Its box is 10, 20, 50, 60 in network pixels, its points lie on the diagonal, and their scores rise from 0.2 on.
     """
     onnx = pytest.importorskip("onnx")
-    helper, numpy_helper = onnx.helper, onnx.numpy_helper
+    helper = onnx.helper
+    numpy_helper = onnx.numpy_helper
     anchors = np.zeros((1, 5 + 3 * points, 2), np.float32)  # the second anchor is nothing
     anchors[0, :4, 0] = 30, 40, 40, 40
     for i in range(points):

@@ -47,7 +47,8 @@ def labeled_folder(folder, images=3):
         (frame,) = frames(1, "gate", pixels=cv2.resize(small, (321, 240)), start=i, step_s=10.0)
         corners = np.array([[20, 20], [180, 20], [20, 130], [180, 130]]) + random.uniform(0, 20, (4, 2))
         boxes = np.hstack([corners, corners + random.uniform(60, 85, (4, 2))]).astype(np.float32)
-        masks, points = np.full(3, None), np.full((3, 3, 3), np.nan, np.float32)
+        masks = np.full(3, None)
+        points = np.full((3, 3, 3), np.nan, np.float32)
         for row in range(2):
             canvas = np.zeros((240, 321), np.uint8)
             x1, y1, x2, y2 = boxes[row].round().astype(int).tolist()

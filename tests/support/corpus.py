@@ -192,7 +192,8 @@ def _load(path: Path) -> Scene:
     for packet in video.demux(stream):
         if not packet.size:
             continue
-        pts, dts = round(packet.pts * base), round(packet.dts * base)
+        pts = round(packet.pts * base)
+        dts = round(packet.dts * base)
         if packet.is_keyframe and pts % RATE == 0:
             seconds.append([])
         seconds[-1].append((bytes(packet), pts, dts, packet.is_keyframe))

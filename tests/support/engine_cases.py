@@ -250,7 +250,8 @@ def padding_that_others_read(network: NetworkBuilder) -> list[str]:
 
 def upconvolution(network: NetworkBuilder) -> list[str]:
     first = network.convolution(network.images, 8, 12)
-    weight, bias = network.random(12, 6, 2, 2), network.random(6)
+    weight = network.random(12, 6, 2, 2)
+    bias = network.random(6)
     return [network.convolution(network.node("ConvTranspose", first, weight, bias, strides=[2, 2]), 6, 8)]
 
 
@@ -407,14 +408,16 @@ def attention(
     weights = network.node("Transpose", weights, perm=[0, 2, 1, 3])
     weights = network.node("Reshape", weights, network.integers(BATCH * HEADS, 1, QUERIES, total))
     samples = []
-    pixel, point = 0, 0
+    pixel = 0
+    point = 0
     for (rows_count, columns), count in zip(levels, points, strict=True):
         end = pixel + rows_count * columns
         part = network.node("Slice", features, *map(network.integers, (pixel, end, 2)))
         image = network.node("Reshape", part, network.integers(BATCH * HEADS, CHANNELS, rows_count, columns))
         grid = network.node("Slice", places, *map(network.integers, (point, point + count, 2)))
         samples.append(network.node("GridSample", image, grid, mode="bilinear", padding_mode="zeros", align_corners=0))
-        pixel, point = end, point + count
+        pixel = end
+        point = point + count
     joined = samples[0] if one_level else network.node("Concat", *samples, axis=-1)
     total_sum = network.node("ReduceSum", network.node("Mul", joined, weights), network.integers(-1), keepdims=0)
     turned_sum = network.node("Reshape", total_sum, network.integers(BATCH, across, QUERIES))

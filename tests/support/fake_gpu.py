@@ -166,7 +166,8 @@ class _Session:
             self._buffers = [np.empty_like(picture) for _ in range(8)]
         buffer = self._buffers[self._turn % len(self._buffers)]
         self._turn += 1
-        rows, columns = min(buffer.shape[0], picture.shape[0]), min(buffer.shape[1], picture.shape[1])
+        rows = min(buffer.shape[0], picture.shape[0])
+        columns = min(buffer.shape[1], picture.shape[1])
         buffer[:] = 0
         buffer[:rows, :columns] = picture[:rows, :columns]
         return _Frame(frame.pts, buffer.ctypes.data, buffer.shape)

@@ -60,8 +60,10 @@ class FakeActor:
     frames: int = 0
 
     def __post_init__(self) -> None:
-        self.sync, self.stop = Method(self._sync), Method(lambda: None)
-        self.apply, self.publish = Method(self._apply), Method(self.published.append)
+        self.sync = Method(self._sync)
+        self.stop = Method(lambda: None)
+        self.apply = Method(self._apply)
+        self.publish = Method(self.published.append)
 
     def _sync(self, orders: NodeOrders | None, after_event: int, after_message: int) -> bytes:
         if orders is not None:

@@ -100,7 +100,8 @@ class Deadly(FrameStage):
 class Live:
     """A `WorkerFleet`, or what follows the YAML with one, on a thread."""
 
-    DEVICE, PLUGIN = "{use: cpu, processes: 2}", PLUGIN
+    DEVICE = "{use: cpu, processes: 2}"
+    PLUGIN = PLUGIN
 
     def __init__(self, folder: Path, sources: dict[str, str], stages: str = STAGES, head: str = "") -> None:
         self.folder = folder

@@ -52,7 +52,8 @@ class RayNodes:
 
     def add(self, name: str, core: int | None = None, cpus: int = 1) -> None:
         """Start a node, in a folder of its own, and kept on one core of the machine where that is named."""
-        home, allowed = Path.cwd(), os.sched_getaffinity(0)
+        home = Path.cwd()
+        allowed = os.sched_getaffinity(0)
         place = self._folder / name
         place.mkdir(exist_ok=True)
         os.chdir(place)

@@ -84,7 +84,8 @@ def served(
     """
     with collecting() as logged, tempfile.TemporaryDirectory() as folder:
         if path is None:
-            path, file = root / "pipeline.yaml", None
+            path = root / "pipeline.yaml"
+            file = None
             running, gallery = prepare(lambda: build(read(path, text=text)), path, {})
         else:
             path.write_text(text)

@@ -248,7 +248,8 @@ def test_a_replaced_source_keeps_its_position(tmp_path):
 
 
 def test_the_file_is_private_from_its_creation(tmp_path, monkeypatch):
-    opened, plain = [], os.open
+    opened = []
+    plain = os.open
 
     def noted(path, flags, mode=0o777, **more):
         opened.append((str(path), mode))

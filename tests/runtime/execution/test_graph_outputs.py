@@ -211,7 +211,8 @@ def test_a_source_may_be_complete_again(nodes_of):
 def test_a_listener_that_stops_leaves_an_equal_one(nodes_of):
     graph, nodes = nodes_of(TWO_SINKS)
     lane = EndLane(nodes["one"])
-    outputs, seen = GraphOutputs(graph, [lane], nothing), []
+    outputs = GraphOutputs(graph, [lane], nothing)
+    seen = []
     stop = outputs.listen(seen.append)
     outputs.listen(seen.append)
     outputs.count(lane, batch_of(0))

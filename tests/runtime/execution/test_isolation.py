@@ -178,7 +178,8 @@ def without_numbers(outcome):
 @pytest.mark.parametrize("does", ["labels", "sometimes", "kinds", "shapes", "in_place"])
 def test_records_are_the_same_whatever_the_batch(run, does):
     text = f"{{stage: clumsy_frame, does: {does}}}"
-    alone, together = run(text, size=1), run(text, size=8)
+    alone = run(text, size=1)
+    together = run(text, size=8)
     assert (alone.code, together.code) == (0, 0)
     assert without_numbers(alone) == without_numbers(together)
     assert len(alone.records["long"]) == 30

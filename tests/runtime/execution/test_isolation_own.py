@@ -107,8 +107,10 @@ def test_an_unchanged_table_is_the_same_object(kind, coming, what):
 @pytest.mark.parametrize("kind", [DoesBatch, DoesFrame])
 @pytest.mark.parametrize("what", [replaces, removes_rows])
 def test_a_replaced_table_is_visible_in_its_batch_only(kind, what):
-    input_batch, wanted = batch("a0 b0 a1", rows=(2, 1, 3)), batch("a0 b0 a1", rows=(2, 1, 3))
-    table, other = input_batch.tables["detect"], input_batch.fork()
+    input_batch = batch("a0 b0 a1", rows=(2, 1, 3))
+    wanted = batch("a0 b0 a1", rows=(2, 1, 3))
+    table = input_batch.tables["detect"]
+    other = input_batch.fork()
     before = copy.deepcopy(table)
     what(wanted)
     output_batch = Rig(kind, what=what)(input_batch).table("detect")

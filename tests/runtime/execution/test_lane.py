@@ -170,7 +170,8 @@ class Fake(Runner):
 
 def work(*runners, batches=2):
     (lane,) = partition(graph("device_a:", "device_b:"))
-    inlet, result = Channel(10), Channel(10)
+    inlet = Channel(10)
+    result = Channel(10)
     lane.inputs = [inlet]
     lane.outlet = Outlet([result], 1)
     for sequence in range(batches):
@@ -232,7 +233,8 @@ def test_a_worker_keeps_no_batch_while_it_waits():
     from streamkit.core.data import Color, Surface
 
     (lane,) = partition(graph("device_a:", "device_b:"))
-    inlet, result = Channel(1), Channel(1)
+    inlet = Channel(1)
+    result = Channel(1)
     lane.inputs = [inlet]
     lane.outlet = Outlet([result], 1)
     worker = LaneThread(lane, [Fake([])], Device(), lambda: None, lambda error: None, lambda lane, batch: None)

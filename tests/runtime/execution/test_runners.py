@@ -107,7 +107,8 @@ def test_each_kind_of_stage_has_the_runner_of_its_kind():
 
 @pytest.mark.parametrize(("kind", "whole"), [(TensorReader, True), (TensorSplitter, False), (NoTensor, False)])
 def test_a_stage_that_expects_a_tensor_gets_an_array_and_others_the_rows_on_demand(kind, whole):
-    rig, seen = Rig(kind), []
+    rig = Rig(kind)
+    seen = []
     rig.runner.isolated = False
     rig.runner.stage.process = lambda batch: (seen.append(batch.tensor), batch)[1]
     input_batch = batch("a0 a1")
@@ -118,7 +119,8 @@ def test_a_stage_that_expects_a_tensor_gets_an_array_and_others_the_rows_on_dema
 
 
 def test_a_batch_that_a_plugin_breaks_is_restored_once_before_it_is_retried():
-    rig, input_batch = Rig(NoTensor), batch("a0 a1")
+    rig = Rig(NoTensor)
+    input_batch = batch("a0 a1")
 
     def drops(batch):
         for frame in batch.frames:

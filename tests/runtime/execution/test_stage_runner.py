@@ -41,7 +41,8 @@ def test_a_batch_that_raises_is_tried_frame_by_frame_and_joined():
     np.testing.assert_array_equal(output_batch.outputs["scores"], [0, 10, 20])
     np.testing.assert_array_equal(output_batch.outputs["sum"], [0, 3, 6])
     for name, factor in (("detect", 1), ("twice", 2)):
-        table, before = output_batch.table(name), input_batch.table("detect")
+        table = output_batch.table(name)
+        before = input_batch.table("detect")
         np.testing.assert_array_equal(table.batch_row, [0, 0, 2, 2, 2])
         np.testing.assert_array_equal(table.xyxy, before.xyxy)
         np.testing.assert_array_equal(table.score, before.score * factor)
@@ -56,7 +57,8 @@ class Anew(BatchStage):
     keeps: bool = False
 
     def process(self, batch):
-        well, bad = batch.frames[self.bad :], batch.frames[: self.bad]
+        well = batch.frames[self.bad :]
+        bad = batch.frames[: self.bad]
         for frame in bad:
             frame.error = "it"
         return Batch(list(well), failed=[*(batch.failed if self.keeps else []), *bad])
@@ -175,7 +177,8 @@ def test_changed_options_reach_every_instance_before_the_next_batch():
 
 @pytest.mark.parametrize("on_error", ["skip", "stop"])
 def test_options_that_a_stage_rejects_are_restored_in_every_instance(on_error):
-    rig, refused = Rig(Tuned, on_error=on_error), []
+    rig = Rig(Tuned, on_error=on_error)
+    refused = []
     rig(batch("a0 b0"))
     rig.runner.change({"level": 10}, lambda: refused.append(True))
     rig(batch("a1 b1"))
@@ -341,7 +344,8 @@ def acting(action, **options) -> Rig:
 
 
 def test_an_empty_batch_is_not_processed_and_ends_its_sources():
-    called, ended = [], []
+    called = []
+    ended = []
     rig = acting(called.append)
     rig.runner.end = ended.append
     output_batch = rig(Batch([], ended=("a", "b")))
@@ -350,7 +354,8 @@ def test_an_empty_batch_is_not_processed_and_ends_its_sources():
 
 
 def test_an_output_that_cannot_be_written_ends_the_run_and_batches_skip_the_stage():
-    error, called = OutputError("full"), []
+    error = OutputError("full")
+    called = []
 
     def action(batch):
         called.append(len(batch))
@@ -423,7 +428,8 @@ def test_the_line_of_an_error_is_told_of_plugins_only():
 
 @pytest.mark.parametrize("on_error", ["skip", STOP])
 def test_an_error_outside_of_frames_is_counted_and_told_or_ends_the_run(on_error):
-    rig, error = Rig(Acts, on_error=on_error), ValueError("no")
+    rig = Rig(Acts, on_error=on_error)
+    error = ValueError("no")
     for _ in range(2):
         rig.runner.report_error(error, " as it slept")
     assert (rig.runner.meter.other_errors, rig.runner.counters["errors outside of frames"]) == (2, 2)

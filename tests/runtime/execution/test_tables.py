@@ -14,7 +14,8 @@ from streamkit.testing.kit import detections, frames
 
 def test_tables_of_branches_are_merged_side_by_side():
     whole = Batch(frames(2))
-    first, second = whole.fork(), whole.fork()
+    first = whole.fork()
+    second = whole.fork()
     first.frames[0].facts["attributes"] = {"scene": {"label": "street", "score": 0.5}}
     second.frames[0].facts["attributes"] = {"weather": {"label": "rain", "score": 0.9}}
     second.frames[1].facts["segmentation"] = {"road": "..."}
@@ -186,7 +187,8 @@ def test_facts_that_are_not_mappings_come_from_the_first_branch():
 
 def test_shown_shapes_and_skipped_detectors_of_branches_are_merged():
     first, second = (Batch(frames(1)).fork() for _ in range(2))
-    line, zone = object(), object()
+    line = object()
+    zone = object()
     first.frames[0].shown = {"count.line": line}
     second.frames[0].shown = {"count.zone": zone}
     first.frames[0]._state.skipped_detectors = frozenset({"faces"})

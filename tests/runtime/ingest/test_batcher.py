@@ -230,7 +230,8 @@ def test_abort_wakes_the_one_that_takes_and_those_that_put():
 @pytest.mark.parametrize("seed", range(12))
 def test_nothing_is_lost_doubled_or_reordered(seed):
     rng = random.Random(seed)
-    size, ahead = rng.randint(1, 9), rng.randint(0, 3)
+    size = rng.randint(1, 9)
+    ahead = rng.randint(0, 3)
     counts = {f"s{i}": rng.choice([0, 1, rng.randint(2, 60)]) for i in range(rng.randint(1, 8))}
     batcher = Batcher(size, rng.choice([0.0, 0.001, 0.01]), np, ahead)
     batcher.expect(len(counts))
@@ -272,7 +273,8 @@ def test_nothing_is_lost_doubled_or_reordered(seed):
 def test_a_source_that_takes_an_id_again_waits_until_the_earlier_one_is_through():
     batcher = Batcher(8, 0.05, np)
     batcher.expect(3)
-    first, other = batcher.begin("a"), batcher.begin("b")
+    first = batcher.begin("a")
+    other = batcher.begin("b")
     first.put(frame("a", 7))
     first.end()
     with pytest.raises(Aborted):

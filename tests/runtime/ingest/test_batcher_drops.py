@@ -61,7 +61,8 @@ def test_a_batch_of_old_frames_alone_does_not_leave_and_ends_nothing():
 def test_a_live_source_never_waits_and_loses_its_oldest():
     batcher = Batcher(4, LONG_S, np, 1, LONG_S)
     batcher.expect(2)
-    inlet, other = batcher.begin("a"), batcher.begin("b")
+    inlet = batcher.begin("a")
+    other = batcher.begin("b")
     for index in range(100):
         inlet.put(live("a", index))
     other.put(frame("b"))
@@ -148,7 +149,8 @@ def test_a_file_that_fills_every_batch_costs_a_camera_no_frame():
     """Three frames in ten milliseconds is what goes through; the file alone would take all of that."""
     batcher = Batcher(3, 0.005, np, 2, 0.5)
     batcher.expect(2)
-    film, gate = batcher.begin("film"), batcher.begin("gate")
+    film = batcher.begin("film")
+    gate = batcher.begin("gate")
     over = False
 
     def fill() -> None:
@@ -182,7 +184,8 @@ def test_a_file_that_fills_every_batch_costs_a_camera_no_frame():
 def test_whether_any_source_is_live():
     batcher = Batcher(8, 0.01, np)
     batcher.expect(2)
-    film, gate = batcher.begin("film"), batcher.begin("gate")
+    film = batcher.begin("film")
+    gate = batcher.begin("gate")
     film.put(frame("film"))
     assert not batcher.live
     gate.put(live("gate", 0))
@@ -222,7 +225,8 @@ def test_the_wait_counts_from_the_oldest_frame_whichever_kind_it_is(clock, first
     assert waited_s == [pytest.approx(0.4)]
 
 
-FHD, UHD = (1920, 1080), (3840, 2160)
+FHD = (1920, 1080)
+UHD = (3840, 2160)
 
 
 @pytest.mark.parametrize(
@@ -288,7 +292,8 @@ def test_the_queue_of_a_live_source_becomes_short_while_frames_are_dropped_and_l
 def test_a_pipeline_that_is_always_too_slow_does_not_delay_its_frames_more(fps, max_latency_s, clock):
     batcher = Batcher(1, LONG_S, np, 0, max_latency_s)
     (gate,) = begin_inlets(batcher, "gate")
-    ages, taken_s = [], clock.now_s
+    ages = []
+    taken_s = clock.now_s
     for index in range(fps * 60):
         clock.now_s += 1 / fps
         gate.put(live_due("gate", index, clock.now_s))

@@ -39,7 +39,8 @@ class Camera:
 
     def read(self):
         """The frames of one opening, and why it ended; None for its own end."""
-        frames, source = [], self.source()
+        frames = []
+        source = self.source()
         try:
             source.open()
             try:
@@ -146,7 +147,8 @@ def test_a_video_s_packets_are_damaged_before_decoding(clip):
 
     whole = pixels(Camera(video, fail={"at": 99.0}).read()[0])
     corrupt = {"at": 1.0, "for": 0.2, "share": 0.05}
-    camera, again = Camera(video, corrupt=corrupt), Camera(video, corrupt=corrupt)
+    camera = Camera(video, corrupt=corrupt)
+    again = Camera(video, corrupt=corrupt)
     frames, error = camera.read()
     assert "is damaged" in error
     counts = camera.counts
@@ -261,7 +263,9 @@ class Clock:
     """The clock of the faults; a sleep moves it on, and does what a test gives."""
 
     def __init__(self, monkeypatch):
-        self.now_s, self.sleeps, self.then = 1000.0, [], lambda: None
+        self.now_s = 1000.0
+        self.sleeps = []
+        self.then = lambda: None
         monkeypatch.setattr(fault_injector, "time", SimpleNamespace(monotonic=lambda: self.now_s, sleep=self._sleep))
 
     def _sleep(self, seconds):
@@ -354,7 +358,8 @@ def test_times_of_packets_are_those_of_their_decoding(clock):
 
 @pytest.mark.parametrize(("later_s", "left_s", "times"), [(1.25, 0.25, 1), (1.5, 0.0, 0), (3.0, -1.5, 0)])
 def test_a_live_source_is_away_at_its_time_of_the_clock(clock, later_s, left_s, times):
-    faults, counters = start_injector(away={"at": 1.0, "for": 0.5}), Counters()
+    faults = start_injector(away={"at": 1.0, "for": 0.5})
+    counters = Counters()
     faults.realtime = True
     clock.now_s += later_s
     assert faults.outage_left_s(counters) == left_s

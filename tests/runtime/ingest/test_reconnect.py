@@ -319,7 +319,8 @@ def test_a_live_stream_that_ends_is_opened_again_and_goes_on(world):
     assert source._inner.calls == ["open", "close"] * 3 + ["stop"]
     assert world.closed == [1000.0, 1001.0, 1002.0]
     assert source.waited == [0.25, 0.5, 1.0]
-    running, again = ("running", None, ""), ("reconnecting", "lost", "the stream ended")
+    running = ("running", None, "")
+    again = ("reconnecting", "lost", "the stream ended")
     assert world.statuses == [("connecting", None, ""), *[running, again] * 3]
     assert source.context.counters.values == {"reconnects": 2, "reconnects: lost": 2}
     events = [event for frame in frames for event in frame.events]
@@ -453,7 +454,8 @@ def test_each_state_change_is_logged_once(world):
         refused, refused, [auth], [live(0, 0.0)], refused, refused, [live(0, 0.0), SourceError("odd")], waits=7
     )
     list(source.frames())
-    warning, info = logging.WARNING, logging.INFO
+    warning = logging.WARNING
+    info = logging.INFO
     assert world.logged == [
         (warning, "source cam cannot be reached NOW (refused): no answer; trying again"),
         (warning, "source cam cannot be reached NOW (auth): wrong password; trying again"),

@@ -43,7 +43,8 @@ def test_every_declared_count_is_summed(add):
 
 
 def test_counts_of_another_source_are_copied_not_shared():
-    whole, source = SourceCounts(), counts_from(1)
+    whole = SourceCounts()
+    source = counts_from(1)
     whole.merge(source)
     whole.drops.add("frames dropped: too old")
     assert "frames dropped: too old" not in source.drops.values

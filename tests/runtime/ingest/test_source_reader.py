@@ -368,7 +368,8 @@ def test_an_aborted_run_ends_a_source_without_an_error(inlet):
 
 
 def test_a_source_that_hangs_is_cut_off_from_the_batcher_at_once():
-    hangs, release = threading.Event(), threading.Event()
+    hangs = threading.Event()
+    release = threading.Event()
 
     def frames():
         yield frame(0)

@@ -378,7 +378,8 @@ def test_an_id_is_taken_once(make_run):
 def test_a_file_that_is_removed_before_its_turn_is_not_read(make_run):
     run = make_run(config("a"), config("b"), config("c"))
     run.sources.start()
-    before, state = run.sources.states, run.sources.states["b"]
+    before = run.sources.states
+    state = run.sources.states["b"]
     run.sources.remove("b")
     assert run.batcher.expected == [3, -1]
     assert (state.state, state.done, state.removed) == ("ended", True, True)

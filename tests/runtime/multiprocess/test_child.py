@@ -109,7 +109,8 @@ def test_a_child_gets_its_parents_environment_plus_additions(start, monkeypatch)
 
 
 def test_connections_in_its_arguments_are_inherited(start):
-    (first, first_theirs), (second, second_theirs) = Pipe(), Pipe()
+    first, first_theirs = Pipe()
+    second, second_theirs = Pipe()
     answers, out = Pipe(duplex=False)
     receiving, sending = Pipe(duplex=False)
     child = start("passer", pass_on, {"in": [first_theirs, second_theirs, receiving], "out": [out]})

@@ -183,7 +183,8 @@ class Unexpected(SupervisedWorker):
 
 def test_a_death_is_reported_before_the_system_has_freed_the_memory_if_it_is_unexpected() -> None:
     supervisor = Supervisor[SupervisedWorker](lambda worker, now_s: None)
-    dead, ends = Unexpected(child=Child("dead", echo, "")), SupervisedWorker(child=Child("ends", echo, ""))
+    dead = Unexpected(child=Child("dead", echo, ""))
+    ends = SupervisedWorker(child=Child("ends", echo, ""))
     supervisor.workers += [dead, ends]
     polled(supervisor, 2)
     dead.child.send(("close", 1000.0))  # it is killed, as it may only seem to die

@@ -51,7 +51,8 @@ def test_two_processes_give_the_results_of_a_single_process(runs: Runs, tmp_path
         runs.out = tmp_path / str(processes)
         done[processes] = runs.run(WHOLE, "--limit", 30, processes=processes)
         done[processes].report = runs.report  # type: ignore[attr-defined]
-    single, several = tmp_path / "1", tmp_path / "2"
+    single = tmp_path / "1"
+    several = tmp_path / "2"
     names = sorted(path.relative_to(single) for path in single.rglob("*") if path.is_file())
     assert names == sorted(path.relative_to(several) for path in several.rglob("*") if path.is_file())
     assert len(names) == 9

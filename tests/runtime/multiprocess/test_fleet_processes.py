@@ -63,7 +63,8 @@ class Played:
         self.triggered: list[tuple[str, dict[str, Any]]] = []
         self.closed = 0
         self.then: dict[int, Callable[[], None]] = {}  # by number of the poll
-        registry, me = default_registry(), self
+        registry = default_registry()
+        me = self
         with Collecting(registry):
 
             @stage("note", on_demand=True)
@@ -506,7 +507,8 @@ def test_the_run_waits_for_a_spare_process_only_if_networks_are_tuned_first(
 ) -> None:
     monkeypatch.setattr(worker_processes, "QUICK_SOURCES", quick)
     played = Spared(monkeypatch)
-    begin, went = played.begin, []
+    begin = played.begin
+    went = []
     played.begin = lambda link: begin(link) if len(played.processes) < 3 else None  # type: ignore[method-assign]
     played.then[5] = lambda: went.append("go" in played.processes[0].orders)
     played.then[6] = lambda: begin(played.processes[2])
@@ -573,7 +575,8 @@ def test_workers_that_cannot_start_are_replaced_a_limited_number_of_times(monkey
 def test_a_source_refused_by_a_worker_fails_unless_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     played = Played()
     fleet = played.fleet
-    (d, e), f = read_text_sources("d", "e"), read_text_sources("e")[0]
+    d, e = read_text_sources("d", "e")
+    f = read_text_sources("e")[0]
     played.begin = lambda link: (link.tell(messages.Ready()), setattr(link, "obey", lambda order: obey(link, order)))
 
     def obey(link: FakeWorkerLink, order: str) -> None:
@@ -659,7 +662,8 @@ def test_an_output_error_of_a_shared_sink_stops_all_workers(played: Played) -> N
             played.processes[0].frames.fileno()
             played.fleet.processes.workers[0].receiver.join(0.01)
 
-    played.begin, played.then[3] = begin, wait_for_it
+    played.begin = begin
+    played.then[3] = wait_for_it
     with pytest.raises(OutputError, match="the disk is full"):
         played.fleet.run()
     assert [process.orders for process in played.processes] == [["go", "stop"], ["go", "stop"]]
@@ -894,5 +898,6 @@ def test_facts_of_workers_have_the_age_of_their_last_report(played: Played, monk
     fleet.sources._owners["b"] = first  # it was restarted there, and is not known there yet
     health = fleet.health()
     assert (list(health.sources), health.pipeline["sources"]) == (["a", "c"], 2.0)
-    fleet.sources._owners["b"], fleet.sources._owners["c"] = second, second
+    fleet.sources._owners["b"] = second
+    fleet.sources._owners["c"] = second
     assert (list(fleet.health().sources), fleet.health().pipeline["sources"]) == (["a", "b"], 2.0)

@@ -107,7 +107,8 @@ def state(frames: int, out: int | None = None, last: Any = None, **more: Any) ->
 
 def test_a_new_source_goes_to_the_process_with_the_lowest_rate() -> None:
     fleet = Fleet(a=CAMERA, b=CAMERA, c=CAMERA)
-    slow, fast = state(9), state(9)
+    slow = state(9)
+    fast = state(9)
     for at_s, frames in ((0.0, 0), (1.0, 5)):
         slow._samples.append((at_s, frames, 0))
         fast._samples.append((at_s, frames * 20, 0))
@@ -255,7 +256,8 @@ def test_the_end_of_an_earlier_source_does_not_end_an_added_one_of_the_same_id()
 
 @pytest.mark.parametrize(("uri", "continues"), [(CAMERA, True), (LOOP, True), (FILE, False)])
 def test_cameras_and_loops_continue_and_files_are_read_again(uri: str, continues: bool) -> None:
-    fleet, sinks = Fleet(a=uri, b=CAMERA), Sinks(90)
+    fleet = Fleet(a=uri, b=CAMERA)
+    sinks = Sinks(90)
     fleet.now_s = 102.0
     fleet.report(fleet.first, a=state(90, 88, last=LastFrame(99, 4.0, 100.0, (320, 240)), live=True))
     fleet.sources.remove_process(fleet.first)
@@ -272,7 +274,8 @@ def test_cameras_and_loops_continue_and_files_are_read_again(uri: str, continues
 
 
 def test_indices_never_repeat_at_any_estimate() -> None:
-    fleet, after = Fleet(a=LOOP, b=CAMERA), -1
+    fleet = Fleet(a=LOOP, b=CAMERA)
+    after = -1
     fleet.now_s = 100.0
     processes = [fleet.first, fleet.second, Process(), Process()]
     for added in processes[2:]:
@@ -397,7 +400,8 @@ def test_suspects_are_separated_from_other_sources_until_removed() -> None:
 
 def test_a_spare_process_gets_the_sources_of_a_dead_process_except_suspects() -> None:
     fleet = Apart(3, ["abcd", "xy"])
-    spare, taken = Process(), list[Process]()
+    spare = Process()
+    taken = list[Process]()
 
     def take() -> Process:
         taken.append(spare)

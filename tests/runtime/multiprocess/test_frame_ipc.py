@@ -128,7 +128,8 @@ def test_event_data_of_any_kind_gives_the_same_record(value: object) -> None:
 
 def test_an_uplink_sends_in_order_and_waits_when_it_is_full() -> None:
     here, there = Pipe(duplex=False)
-    uplink, put = Uplink(there, depth=4), []
+    uplink = Uplink(there, depth=4)
+    put = []
 
     def work() -> None:
         for number in range(3000):
@@ -170,7 +171,8 @@ def test_an_aborted_uplink_releases_its_senders(aborted: bool) -> None:
 def test_a_relay_packs_the_current_state_of_a_frame() -> None:
     here, there = Pipe(duplex=False)
     uplink = Uplink(there)
-    relay, shown = RelaySink(uplink, "all"), frame(1)
+    relay = RelaySink(uplink, "all")
+    shown = frame(1)
     relay.write(shown)
     relay.flush()
     shown.events.append(Event("late", "x", "a", 1, 0.1))
@@ -197,7 +199,8 @@ class Shared:
         self.errors: list[BaseException] = []
         self.logged = collect()
         self.delay_s = 0.0
-        registry, me = default_registry(), self
+        registry = default_registry()
+        me = self
         with Collecting(registry):
 
             @stage("note")

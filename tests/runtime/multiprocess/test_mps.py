@@ -81,7 +81,8 @@ def test_a_started_daemon_ends_with_the_run(control: Path) -> None:
         folder = Path(daemon.environment["CUDA_MPS_PIPE_DIRECTORY"]).parent
         for path in (folder, folder / "pipe", folder / "log"):
             assert stat.S_IMODE(path.stat().st_mode) == 0o700
-        pid, server = daemon._pid, _server(daemon.environment)
+        pid = daemon._pid
+        server = _server(daemon.environment)
         assert pid is not None
         assert mps_guard.ask(str(control), "get_server_list", {**os.environ, **daemon.environment}) == f"{server}\n"
         assert os.getsid(pid) == pid, "Ctrl-C of a terminal does not reach it"
@@ -119,7 +120,8 @@ def test_no_daemon_is_left_when_the_run_ends_before_its_answer(control: Path, tm
     )
     assert guard.stdin is not None
     assert guard.stdout is not None
-    until_s, daemons = time.monotonic() + 20, list[psutil.Process]()
+    until_s = time.monotonic() + 20
+    daemons = list[psutil.Process]()
     while not daemons and time.monotonic() < until_s:
         daemons = psutil.Process(guard.pid).children()
     guard.stdin.close()
@@ -259,7 +261,8 @@ def test_a_daemon_of_the_host_is_used_without_the_control_program(
 
 def test_a_restart_starts_a_new_daemon() -> None:
     with MpsDaemon(check=None) as daemon:
-        before, pid = dict(daemon.environment), daemon._pid
+        before = dict(daemon.environment)
+        pid = daemon._pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         until_s = time.monotonic() + 20
@@ -311,7 +314,8 @@ def test_a_real_daemon_serves_a_client(monkeypatch: pytest.MonkeyPatch, control:
             pytest.skip(daemon.reason)
         environment = {**os.environ, **daemon.environment}
         servers = mps_guard.ask(str(find_control()), "get_server_list", environment)
-        pid, folder = daemon._pid, daemon._folder
+        pid = daemon._pid
+        folder = daemon._folder
         assert daemon.own
         assert servers
         assert servers.split(), "the check has started a server"

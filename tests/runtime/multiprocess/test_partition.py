@@ -181,7 +181,8 @@ def test_stages_that_the_parent_cannot_run_are_refused_with_the_fix(stages: str,
 
 
 def test_stages_of_the_main_script_are_refused_only_on_several_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    single, several = graph("cpu", "other: {}"), graph("{use: cpu, processes: 2}", "other: {}, plain: {}")
+    single = graph("cpu", "other: {}")
+    several = graph("{use: cpu, processes: 2}", "other: {}, plain: {}")
     for pipeline_graph in (single, several):
         monkeypatch.setattr(pipeline_graph.nodes["other"].type, "__module__", "__main__")
     assert len(assign_sources(single)) == 1

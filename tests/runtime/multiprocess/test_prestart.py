@@ -137,7 +137,8 @@ def early(tmp_path, monkeypatch):
 
 
 def heard(child: Child) -> list[tuple[str, object]]:
-    messages, until = [], time.monotonic() + 60
+    messages = []
+    until = time.monotonic() + 60
     while not child.exited:
         assert time.monotonic() < until
         wait([child], 1.0)

@@ -121,7 +121,8 @@ def worker_and_link(path: Path, link: Link) -> Iterator[tuple[WorkerPipeline, Li
 
 def test_a_spare_process_tunes_its_networks_before_it_is_ready(path: Path, link: Link) -> None:
     here, there = Pipe(duplex=False)
-    uplink, job = Uplink(there), job_of(path, sources=(), run=dataclasses.replace(ENDLESS, expected_live=7))
+    uplink = Uplink(there)
+    job = job_of(path, sources=(), run=dataclasses.replace(ENDLESS, expected_live=7))
     running = WorkerPipeline(_graph(job, uplink, None), Device("cpu"), job, link, uplink)
     assert (dict(running.states), running._live) == ({}, 7)
     uplink.close()
@@ -237,7 +238,8 @@ def test_the_first_stage_across_sources_becomes_a_relay_and_those_below_are_remo
 
 @pytest.mark.parametrize("error", [OutputError, StageError, SourceError])
 def test_an_error_is_reported_and_aborts_frames_in_flight_unless_writable(worker_and_link: Any, error: type) -> None:
-    (running, link), aborted = worker_and_link, []
+    running, link = worker_and_link
+    aborted = []
     running._uplink.abort = lambda: aborted.append(1)
     raised = error.__new__(error)
     Exception.__init__(raised, "it broke")
@@ -364,7 +366,8 @@ def test_a_failing_order_is_refused_and_the_next_is_executed(worker_and_link: An
 def test_rejected_options_are_reported_with_the_order_number(path: Path, link: Link) -> None:
     path.write_text(path.read_text().replace("stages:", "stages:\n  detect: {model: demo, min_score: 0.3}"))
     here, there = Pipe(duplex=False)
-    uplink, job = Uplink(there), job_of(path, settings={"detect.postprocess": {"min_score": 0.4}})
+    uplink = Uplink(there)
+    job = job_of(path, settings={"detect.postprocess": {"min_score": 0.4}})
     graph = _graph(job, uplink, None)
     assert graph.nodes["detect.postprocess"].options["min_score"] == 0.4
     running = WorkerPipeline(graph, Device("cpu"), job, link, uplink)

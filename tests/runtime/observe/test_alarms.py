@@ -163,7 +163,8 @@ def test_a_custom_text_shows_current_values():
 
 
 def test_the_end_of_a_run_raises_no_alarm():
-    ending, logged = [False], collect()
+    ending = [False]
+    logged = collect()
     low = HealthSnapshot(pipeline={"total_fps": 0.0})
     alarms = Alarms([alarm("total_fps < 1")], lambda: low, [], {}, logged.append, lambda: ending[0])
     ending[0] = True
@@ -229,7 +230,8 @@ def test_alarms_go_to_the_emitters_of_events_that_they_name(monkeypatch):
 
 
 def test_an_alarm_for_a_full_spool_ends_the_run(monkeypatch):
-    failed, logged = [], collect()
+    failed = []
+    logged = collect()
     low = HealthSnapshot(pipeline={"total_fps": 0.0})
     full = [("table", Taking(full=True))]
     monkeypatch.setattr("streamkit.runtime.observe.alarms.emitters", lambda runners: full)

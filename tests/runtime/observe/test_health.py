@@ -111,7 +111,8 @@ def test_how_long_an_emitter_has_delivered_nothing(monkeypatch):
         sender = SimpleNamespace(delivered=0, undelivered=0)
         return SimpleNamespace(queue=SimpleNamespace(fill_level=share, waiting=waiting), sender=sender)
 
-    idle, busy = emitter(0.5, 7), emitter(0.25, 9)
+    idle = emitter(0.5, 7)
+    busy = emitter(0.25, 9)
     monkeypatch.setattr(module, "emitters", lambda runners: [("idle", idle), ("table", busy)])
     observer = Observer(FACTS, dict, [])
 
@@ -134,7 +135,8 @@ def test_places_and_rates_of_sources(monkeypatch):
     monkeypatch.setattr(SourceState, "fps_in", 25.0)
     monkeypatch.setattr(SourceState, "fps_out", 20.0)
     monkeypatch.setattr(SourceState, "rated", True)
-    gate, removed_source = started_source(), started_source()
+    gate = started_source()
+    removed_source = started_source()
     gate.facts.update(width=64, height=48)
     gate.frames = 7
     gate.pts_s = 0.24

@@ -262,11 +262,14 @@ def test_delivery_spans_name_their_stage(tmp_path, collector, monkeypatch):
 def test_a_trace_continues_in_stages_of_the_parent(tmp_path, collector):
     path = tmp_path / "p.yaml"
     path.write_text(f"sources: {{a: 'test://', b: 'test://'}}\nstages: {{jsonl: {{path: {tmp_path}/all.jsonl}}}}\n")
-    graph, errors = build(read(path)), []
+    graph = build(read(path))
+    errors = []
     reader, writer = frame_pipe()
     with telemetry.exporting(telemetry.open_telemetry()):
-        uplink, traces = Uplink(writer), telemetry.batch_traces(graph)
-        relay, spans = RelaySink(uplink, "jsonl"), BatchSpans(traces, Spans())
+        uplink = Uplink(writer)
+        traces = telemetry.batch_traces(graph)
+        relay = RelaySink(uplink, "jsonl")
+        spans = BatchSpans(traces, Spans())
         first, second = (Batch([Frame("a", index, 0.0, 64, 48)], sequence=index) for index in range(2))
         traces.begin(first)  # only this one is traced
 
@@ -359,7 +362,8 @@ def test_an_unreachable_collector_is_logged_once_and_delays_the_end_by_seconds(t
     port = closed_port()
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://me:secret@127.0.0.1:{port}")
     monkeypatch.setattr(telemetry, "FLUSH_S", 0.5)
-    logged, start_s = collect(), time.monotonic()
+    logged = collect()
+    start_s = time.monotonic()
     running = run(tmp_path)
     assert time.monotonic() - start_s < 5
     about = {text for text in logged if text.startswith("telemetry")}
@@ -378,7 +382,8 @@ def test_a_silent_collector_delays_the_end_by_seconds(tmp_path, monkeypatch):
     monkeypatch.setattr(telemetry, "FLUSH_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
-        logged, start_s = collect(), time.monotonic()
+        logged = collect()
+        start_s = time.monotonic()
         running = run(tmp_path)
         assert time.monotonic() - start_s < 5
         assert any("no answer; the run continues" in text for text in logged)
@@ -390,7 +395,8 @@ def test_a_silent_collector_delays_the_end_by_seconds(tmp_path, monkeypatch):
 def test_an_outage_is_logged_when_it_begins_and_when_it_ends(monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://other")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://c")
-    logged, log = collect(), SimpleNamespace(last={})
+    logged = collect()
+    log = SimpleNamespace(last={})
     outcomes = telemetry._Outcomes("traces", log)
     for done in (True, False, False, True, True, False):
         log.last["traces"] = "code: 502, reason: Bad Gateway"

@@ -110,7 +110,8 @@ def test_the_log_counts_what_it_lets_go():
 
 
 def test_tracks_are_as_many_as_threads_at_a_time(tmp_path):
-    trace, tracks = Trace(tmp_path / "t.json"), []
+    trace = Trace(tmp_path / "t.json")
+    tracks = []
     together = threading.Barrier(2)
 
     def work(meet: bool) -> None:
@@ -195,7 +196,8 @@ def test_ranges_for_nsight_where_its_package_is_there(tmp_path, monkeypatch):
         here = threading.current_thread().name
         popped[here] = popped.get(here, 0) + 1
 
-    nvtx.push_range, nvtx.pop_range = push_range, pop_range  # type: ignore[attr-defined]
+    nvtx.push_range = push_range  # type: ignore[attr-defined]
+    nvtx.pop_range = pop_range
     monkeypatch.setitem(sys.modules, "nvtx", nvtx)
     run(tmp_path / "t.json", chain())
     assert {name: len(names) for name, names in pushed.items()} == popped
@@ -232,7 +234,8 @@ def test_the_pipeline_that_ships(tmp_path, root, monkeypatch):
 
 
 def test_a_live_source_waits_for_its_packets(tmp_path, root):
-    trace, device = Trace(tmp_path / "t.json"), Device("cpu")
+    trace = Trace(tmp_path / "t.json")
+    device = Device("cpu")
     reader = VideoReader(
         str(root / "samples/street.mp4"), device, SurfacePool(device), Counters(), spans=trace.current_track()
     )

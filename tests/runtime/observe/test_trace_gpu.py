@@ -50,7 +50,8 @@ class FakeEvent:
 
 
 def spans_of(monkeypatch, drift: float = 0.0):
-    cuda, taken = FakeCuda(drift), []
+    cuda = FakeCuda(drift)
+    taken = []
     monkeypatch.setattr(trace.time, "perf_counter", lambda: cuda.now_s)
     spans = GpuSpans(SimpleNamespace(xp=SimpleNamespace(cuda=cuda)), lambda *span: taken.append(span))
     return cuda, spans, taken

@@ -315,7 +315,8 @@ def clock(monkeypatch):
 
 
 def test_requests_are_forwarded_once_a_second_per_source(clock):
-    gallery, orders = Gallery(), []
+    gallery = Gallery()
+    orders = []
     relay = GalleryRelay(gallery, lambda *arguments: orders.append(arguments))
     for step in range(25):
         clock.now_s = 100.0 + step * 0.125

@@ -21,7 +21,8 @@ from streamkit.stages.video.record import Record
 
 def test_a_clip_of_an_event(run, video, tmp_path):
     completed = run(video, [130])
-    (ticked,), (recorded,) = events(completed, "ticked"), events(completed, "recorded")
+    (ticked,) = events(completed, "ticked")
+    (recorded,) = events(completed, "recorded")
     assert [p.name for p in (tmp_path / "clips" / "gate").iterdir()] == ["000005.200s-ticked.mp4"]
     path = tmp_path / ticked["data"]["clip"]
     seen = shown(path)
@@ -157,7 +158,8 @@ stages:
   long: {{stage: record, when: ticker.ticked, before: 4s, after: 4s, path: "l/{{time}}.mp4", from: ticker}}
 """
     run_pipeline(text, extra=[ticker()])
-    (short,), (long,) = (tmp_path / "s").iterdir(), (tmp_path / "l").iterdir()
+    (short,) = (tmp_path / "s").iterdir()
+    (long,) = (tmp_path / "l").iterdir()
     assert shown(short)[0][1] == 125
     assert shown(long)[0][1] == 25
     assert shown(long)[-1][1] >= 229
