@@ -48,7 +48,8 @@ LIVE_PER_S = _LIVE_FPS * OBJECTS
 """Live records per second while spooled records are sent."""
 
 _LOOK_S = 0.01
-_BATCH, _ROUNDS = 64, 200
+_BATCH = 64
+_ROUNDS = 200
 EMITTERS = tuple(name for name, place in PLACES.items() if place.measured)
 _BROKERS: dict[str, type[BrokerServer]] = {
     name: server for name in EMITTERS if (server := PLACES[name].server) is not None
@@ -71,7 +72,8 @@ def _define() -> None:
         rate: Count = 0
 
         def frames(self) -> Iterator[Frame]:
-            name, begun = self.context.id, time.monotonic()
+            name = self.context.id
+            begun = time.monotonic()
             for index in range(self.count):
                 if self.rate and (ahead := begun + index / self.rate - time.monotonic()) > 0:
                     time.sleep(ahead)
@@ -211,7 +213,9 @@ def thread_times(
     if objects:
         find: Any = registry.get("ten_objects")
         batch = find().process(batch)
-    took_s, lines, sender = [], batch_lines(batch), float("nan")
+    took_s = []
+    lines = batch_lines(batch)
+    sender = float("nan")
     for _ in range(_ROUNDS):
         begun = time.thread_time()
         sink.write_lines(frames, lines if formatted else batch_lines(batch))

@@ -41,7 +41,8 @@ class KillSpec:
 
 
 def _work(spec: KillSpec) -> Iterator[dict[str, Any]]:
-    path, set_ = Path(spec.pipeline), {"device.processes": str(spec.processes)}
+    path = Path(spec.pipeline)
+    set_ = {"device.processes": str(spec.processes)}
     pipeline: Any = prepare(build(read(path, set_=set_, device=spec.device)), path, set_)
     found: dict[str, Any] = {}
 
@@ -97,11 +98,13 @@ class _Others:
     """Latency and drops of sources from now on."""
 
     def __init__(self, pipeline: Any, ids: Collection[str]) -> None:
-        self._pipeline, self._ids = pipeline, list(ids)
+        self._pipeline = pipeline
+        self._ids = list(ids)
         self._before = self._read()
 
     def _read(self) -> tuple[Histogram, int]:
-        whole, dropped = Histogram(), 0
+        whole = Histogram()
+        dropped = 0
         for id_ in self._ids:
             state = self._pipeline.states[id_]
             dropped += state.dropped
@@ -125,7 +128,8 @@ def _wait_for_sessions(pipeline: Any, limit_s: float, stopped: Stopped) -> None:
     made = 0
     while not stopped() and time.monotonic() < begun_s + limit_s:
         if pipeline.sessions_ahead != made:
-            made, changed_s = pipeline.sessions_ahead, time.monotonic()
+            made = pipeline.sessions_ahead
+            changed_s = time.monotonic()
         if time.monotonic() - changed_s > (3.0 if made else 12.0):
             return
         time.sleep(_LOOK_S)

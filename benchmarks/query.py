@@ -61,7 +61,8 @@ def make(folder: Path, files: int, frames: int, objects: int, first: int = 0) ->
     text = json.dumps({"schema": SCHEMA, "pipeline": "0123456789abcdef", "identity": about})
     (folder / MANIFEST).write_text(text)
     for number in range(first, first + files):
-        key, source = f"cam-{number:016x}", f"2026/cam{number % 50}/{number:06}.mp4"
+        key = f"cam-{number:016x}"
+        source = f"2026/cam{number % 50}/{number:06}.mp4"
         rng = np.random.default_rng(number)
         for name, table in _parts(rng, key, source, frames, objects, schemas).items():
             pq.write_table(table, folder / name / f"{key}.parquet", compression="zstd")

@@ -78,7 +78,8 @@ def main() -> None:
         for _ in range(2):
             for what, where in QUERIES.items():
                 with Database(path, ()) as database:
-                    before, cpu = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
+                    before = time.perf_counter()
+                    cpu = resource.getrusage(resource.RUSAGE_SELF)
                     found = list(database.like(vector, None, where, 50))
                     after = resource.getrusage(resource.RUSAGE_SELF)
                     spent = after.ru_utime + after.ru_stime - cpu.ru_utime - cpu.ru_stime

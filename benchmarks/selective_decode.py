@@ -104,7 +104,8 @@ def _read(
     with closing(VideoReader(path, device, shared_pool(device), counters, threads=threads)) as reader:
         seen = frames = 0
         for number, frame in reader.frames(sampler=sampler, **part):
-            seen, frames = seen + 1, frames + taken.accepts(number, frame.pts_s)
+            seen = seen + 1
+            frames = frames + taken.accepts(number, frame.pts_s)
     return frames, seen + counters[UNWANTED], clock() - begun_s
 
 

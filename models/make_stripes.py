@@ -18,7 +18,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-WIDTH, HEIGHT = 16, 32
+WIDTH = 16
+HEIGHT = 32
 LEVELS = (30.0, 95.0, 160.0, 225.0)  # of red, green and blue: their combinations are the colors
 STRIPES = (0.05, 0.35, 0.65, 0.95)  # the middle of each, as a share of the height
 OFFSET = 16.0  # added before the logarithm: dark pixels are mostly noise

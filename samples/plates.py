@@ -51,7 +51,8 @@ _STROKES = {
 }
 """Each stroke of a character as digits x, y, x, y, ...; x from 0 to 4 and y from 0, the top, to 6."""
 
-LETTERS, DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789"
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+DIGITS = "0123456789"
 _FINE = 8  # pixels of a unit of the grid
 _NARROW = {"0": 0.8, "1": 0.7, "I": 0.8, "-": 0.7}  # width, as a share of a letter's
 
@@ -119,19 +120,19 @@ class PlateTrack:
         )
         ratio = self._plate.shape[1] / self._plate.shape[0]
         self._half = np.array([self.height * ratio, self.height]) / 2
-        self._tilt, self._lean, self._near = (
-            rng.uniform(-0.06, 0.06),
-            rng.uniform(-0.12, 0.12),
-            rng.uniform(-0.06, 0.06),
-        )
+        self._tilt = rng.uniform(-0.06, 0.06)
+        self._lean = rng.uniform(-0.12, 0.12)
+        self._near = rng.uniform(-0.06, 0.06)
         room = (np.array(self.size) / 2 - self._half).clip(2)
         self.ends = np.array(self.size) / 2 + rng.uniform(-0.7, 0.7, (2, 2)) * room
         self._ground = cv2.resize(rng.integers(40, 190, (6, 10), np.uint8), self.size, interpolation=cv2.INTER_CUBIC)
 
     def frame(self, share: float) -> np.ndarray:
         """Return the picture at this share of the track, (h, w) uint8, with its own blur and noise; set `corners`."""
-        rng, unit = self.rng, np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]], np.float64)
-        cos, sin = np.cos(self._tilt), np.sin(self._tilt)
+        rng = self.rng
+        unit = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]], np.float64)
+        cos = np.cos(self._tilt)
+        sin = np.sin(self._tilt)
         shape = unit * self._half
         shape[:, 1] *= 1 + self._near * unit[:, 0]
         shape[:, 0] += self._lean * shape[:, 1]
