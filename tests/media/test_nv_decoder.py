@@ -12,7 +12,6 @@ from streamkit.core.counters import Counters
 from streamkit.core.data import Device
 from streamkit.core.errors import SourceError
 from streamkit.media import gop_segments, nv_caps, nv_report, nv_sessions
-from streamkit.media import reader as reader_module
 from streamkit.media.demux import Demuxer
 from streamkit.media.frame_sampling import FrameSampler
 from streamkit.media.nv_decoder import NvDecoder
@@ -271,14 +270,13 @@ def test_a_file_is_decoded_by_several_sessions(fake, tmp_path, monkeypatch, name
 @pytest.mark.parametrize(("codec", "options"), [("libx264", X264), ("libx265", X265)])
 def test_a_file_read_by_another_process_is_decoded(fake, tmp_path, monkeypatch, codec, options):
     path = write(tmp_path / "a.mp4", 128, 96, 160, codec=codec, options=options)
-    monkeypatch.setattr(reader_module, "_is_read_apart", lambda *_: True)
     keyframes = []
     av_packet = ReceivedPacket.av_packet
     monkeypatch.setattr(
         ReceivedPacket, "av_packet", lambda packet: keyframes.append(packet.is_keyframe) or av_packet(packet)
     )
     executor = ThreadedExecutor(GPU, 1, process=ChildGenerator)
-    device, counts, logged, _ = read(path, GPU, loops=2, decoders=3, executor=executor)
+    device, counts, logged, _ = read(path, GPU, loops=2, decoders=3, executor=executor, in_subprocess=True)
     same(device, read(path, CPU, loops=2)[0])
     assert 1 <= counts.pop("decoders made") <= 3
     assert (counts, logged) == ({}, [])
