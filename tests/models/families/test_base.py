@@ -68,7 +68,7 @@ def faces(classes=1, **other):
         ("semantic", {"map": ("N", 512, 512)}, 21),
     ],
 )
-def test_check_accepts(name, outputs, classes):
+def test_check_accepts_outputs_of_the_family(name, outputs, classes):
     family(name).check(outputs, classes)
 
 
@@ -130,7 +130,7 @@ def test_check_accepts(name, outputs, classes):
         ("yunet", faces(), 2, r"finds one class, and the label list has 2; give it \[face\]"),
     ],
 )
-def test_check_refuses(name, outputs, classes, text):
+def test_check_refuses_outputs_that_do_not_fit(name, outputs, classes, text):
     with pytest.raises(ValueError, match=text):
         family(name).check(outputs, classes)
 

@@ -145,7 +145,7 @@ def test_times_continue_over_connections_with_any_first_time():
     assert source.context.counters["reconnects: lost"] == 2
 
 
-def test_a_stream_that_becomes_a_recording_has_ended():
+def test_a_live_stream_that_returns_as_a_recording_ends():
     class Ending(Ticking):
         def frames(self):
             live = next(self._connections)
@@ -158,7 +158,7 @@ def test_a_stream_that_becomes_a_recording_has_ended():
 
 
 @pytest.mark.alone
-def test_a_picture_that_its_reader_holds_in_a_pause_is_not_frozen():
+def test_a_pause_of_the_reader_counts_neither_as_frozen_nor_as_an_outage():
     """The times and the patience of a source count while it is read, not while nobody asks it for a frame."""
 
     class Scene(Source):
@@ -187,7 +187,7 @@ def test_a_picture_that_its_reader_holds_in_a_pause_is_not_frozen():
     assert frames_read[4].pts_s - frames_read[3].pts_s < 0.3
 
 
-def test_the_wait_is_waited_before_the_next_try(monkeypatch):
+def test_the_delay_passes_before_the_next_attempt(monkeypatch):
     """The source sleeps what was drawn, and wakes at once when it is stopped."""
 
     tried_s = []
@@ -312,7 +312,7 @@ def seen(frames):
     return [(frame.index, round(frame.pts_s, 6)) for frame in frames]
 
 
-def test_a_live_stream_that_ends_is_opened_again_and_goes_on(world):
+def test_a_live_stream_that_ends_is_reopened_and_continues(world):
     source = world.source([live(4, 7.0), live(5, 7.5)], [live(0, 90.0), live(1, 90.25)], [live(3, 0.0)], waits=3)
     frames = list(source.frames())
     assert seen(frames) == [(4, 7.0), (5, 7.5), (6, 8.5), (7, 8.75), (8, 9.75)]
@@ -333,7 +333,7 @@ def test_a_live_stream_that_ends_is_opened_again_and_goes_on(world):
     assert isinstance(events[0], Event)
 
 
-def test_a_recording_is_opened_again_after_an_error_only_if_asked(world):
+def test_a_recording_is_reopened_after_an_error_only_if_configured(world):
     source = world.source([recorded(0, 0.0), LOST])
     with pytest.raises(SourceError) as raised:
         list(source.frames())
@@ -343,13 +343,13 @@ def test_a_recording_is_opened_again_after_an_error_only_if_asked(world):
 
 
 @pytest.mark.parametrize(("files", "frames"), [(False, [(0, 0.0)]), (True, [(0, 0.0), (1, 1.0), (2, 1.5)])])
-def test_a_live_stream_that_becomes_a_recording_ends_unless_files_are_opened_again(world, files, frames):
+def test_a_live_stream_that_returns_as_a_recording_ends_unless_files_are_reopened(world, files, frames):
     source = world.source([live(0, 0.0)], [recorded(0, 0.0), recorded(1, 0.5)], files=files)
     assert seen(source.frames()) == frames
     assert source._inner.calls == ["open", "close", "open", "close"]
 
 
-def test_a_source_that_is_refused_is_not_closed(world):
+def test_a_source_that_failed_to_open_is_not_closed(world):
     source = world.source(["refuses"], ["refuses"], [live(0, 4.0)], waits=3)
     assert seen(source.frames()) == [(0, 4.0)]
     assert source._inner.calls == ["open", "open", "open", "close", "stop"]

@@ -391,7 +391,7 @@ def test_invalid_alarms_are_reported_with_their_position(when, send, message):
     assert (problem.line, problem.column >= 13) == (3, True)
 
 
-def test_emitters_take_alarms_by_their_when():
+def test_the_condition_of_an_emitter_must_allow_alarms():
     def problems(when, to="table"):
         text = (
             "sources: {gate: {stage: camera}}\n"
@@ -472,14 +472,14 @@ def test_five_hundred_sources_and_ten_rules_cost_little():
         (49 * 3600, "2 d 1 h"),
     ],
 )
-def test_durations_in_messages(seconds, text):
+def test_durations_are_rounded_in_messages(seconds, text):
     assert duration_text(seconds) == text
 
 
 @pytest.mark.parametrize(
     ("value", "text"), [("away", "away"), (99.96, "100"), (-120.4, "-120"), (3.14159, "3.14"), (100, "100")]
 )
-def test_values_in_messages(value, text):
+def test_values_are_formatted_in_messages(value, text):
     assert value_text(value) == text
 
 
@@ -508,7 +508,7 @@ def snapshot_of(sources=None, about=None, last_frames=None, **whole):
     return HealthSnapshot(sources or {}, whole, about or {}, last_frames or {})
 
 
-def test_an_event_has_the_place_of_the_last_frame_and_four_decimals(monkeypatch):
+def test_an_alarm_event_has_the_last_frame_and_values_with_four_decimals(monkeypatch):
     config = alarm("drop_rate > 0.1 or total_fps < 1", "slow", clear=0.0)
     seen = ObservedAlarms(monkeypatch, config, gate="rtsp://h/x")
     source_facts = {"drop_rate": 0.123456, "cause": "lost", "quiet_s": 3.0, "fail_rate": 0.5}
@@ -550,7 +550,7 @@ def test_rules_and_reports_count_each_time_that_an_alarm_is_raised(monkeypatch):
     assert (seen.alarms.report(), seen.alarms.rules(), seen.alarms.raised) == ({}, {}, [])
 
 
-def test_a_rule_of_sources_may_name_facts_of_the_pipeline_and_those_of_the_source_come_first(monkeypatch):
+def test_source_facts_take_precedence_over_pipeline_facts_in_a_rule(monkeypatch):
     seen = ObservedAlarms(monkeypatch, alarm("fps_in < 5 and total_fps > 1"))
     sources = {"x": {"fps_in": 2.0}, "y": {"fps_in": 9.0}, "z": {"fps_in": 1.0, "total_fps": 0.0}}
     events = seen.at(0, snapshot_of(sources, total_fps=9.0))

@@ -99,13 +99,13 @@ def test_the_busy_share_of_a_lane_is_computed():
     assert usage_of(work_s=2.5, wait_s=waiting).busy == 0.25, "a lane of the host waits for the work of others"
 
 
-def test_how_long_a_lane_waits_for_its_own_work_on_the_gpu():
+def test_a_lane_with_gpu_work_counts_its_wait_for_the_gpu():
     assert usage_of(wait_s={GPU: 5.0}, gpu_s={"draw": 1.0}).on_gpu_s == 5.0
     assert usage_of(wait_s={GPU: 5.0}).on_gpu_s == 0.0
     assert usage_of(wait_s={"wait for input": 5.0}, gpu_s={"draw": 1.0}).on_gpu_s == 0.0
 
 
-def test_lanes_of_threads():
+def test_threads_of_a_stage_are_summed_to_a_lane():
     usages = lane_usages(
         [
             Sums("main", work_s={"read": 1.0}, cpu_s=0.25),

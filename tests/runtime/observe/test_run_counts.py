@@ -47,7 +47,7 @@ def test_counts_of_several_processes_are_summed() -> None:
     assert (total.event_counts, total.queues) == ({EventSeries("gate", "zone", "entered"): 6}, {"detect": 4})
 
 
-def test_latency_is_that_of_all_frames_and_not_a_mean() -> None:
+def test_merged_latency_is_that_of_all_frames() -> None:
     report = RunCounts.total([counts_of(10, 10.0), counts_of(20, 100.0)]).report()
     assert 95 < report["latency"]["jsonl"]["p50_ms"] < 105
 
