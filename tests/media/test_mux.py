@@ -72,7 +72,7 @@ CLOCKS = {
 @pytest.mark.parametrize("codec", ["h264", "hevc"])
 @pytest.mark.parametrize("suffix", ["mp4", "mkv"])
 @pytest.mark.parametrize("clock", CLOCKS)
-def test_every_time_is_kept(tmp_path, clock, suffix, codec):
+def test_every_timestamp_is_written(tmp_path, clock, suffix, codec):
     wanted = CLOCKS[clock]
     path = tmp_path / f"a.{suffix}"
     video = video_file(path, codec)
