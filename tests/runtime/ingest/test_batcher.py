@@ -386,7 +386,7 @@ def test_a_frame_waits_for_others_exactly_the_maximum_wait(clock):
     assert waited_s == [0.375]
 
 
-def test_a_waiting_reader_ends_when_the_expected_source_is_cancelled():
+def test_a_waiting_reader_ends_when_the_expected_source_is_canceled():
     batcher = Batcher(4, LONG_S, np)
     assert batcher.expect(1) is True
     batches = []
