@@ -127,29 +127,29 @@ class GpuBenchmark:
         check_networks(build(read(path, set_=self.options.set_, device=self.options.device)))
         self.echo(f"{self.network}; packets {packets}")
         self.echo(HEAD)
-        self._parts()
+        self.measure_parts()
         options = self.options
         # requested explicitly: at the time limit, whole pipelines are skipped first
         for processes, codec, sources in product(options.processes, self.clips, options.realtime):
-            self._whole(codec, sources, 0, "paced", processes=processes)
+            self.measure_whole(codec, sources, 0, "paced", processes=processes)
         for batch, codec in product(options.batches, self.clips):
-            self._whole(codec, self._base(codec), batch)
+            self.measure_whole(codec, self._base(codec), batch)
         for sources, codec in product(options.sources, self.clips):
             if sources != self._base(codec):
                 for batch in options.batches if options.grid else (self._best_batch(codec),):
-                    self._whole(codec, sources, batch)
+                    self.measure_whole(codec, sources, batch)
         for codec in self.clips:
             at_best = self._base(codec), self._best_batch(codec)
             for decoders in (1, _DECODERS):
-                self._whole(codec, 1, self._best_batch(codec), f"one file, {decoders} decoders", decoders)
+                self.measure_whole(codec, 1, self._best_batch(codec), f"one file, {decoders} decoders", decoders)
             for what in ("decode + preprocess", *([_EXTRA] if options.extra_stages else [])):
-                self._whole(codec, *at_best, what)
+                self.measure_whole(codec, *at_best, what)
             for processes in options.processes[1:]:
-                self._whole(codec, *at_best, processes=processes)
+                self.measure_whole(codec, *at_best, processes=processes)
 
     # ------------------------------------------------------------------------------------------------------- parts
 
-    def _parts(self) -> None:
+    def measure_parts(self) -> None:
         """Measure each part alone."""
         options = self.options
         spec = limits.LimitsSpec(
@@ -180,7 +180,7 @@ class GpuBenchmark:
 
     # ---------------------------------------------------------------------------------------------------- the whole
 
-    def _whole(
+    def measure_whole(
         self,
         codec: str,
         sources: int,

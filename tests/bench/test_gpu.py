@@ -95,7 +95,7 @@ def test_parts_that_take_too_long_are_skipped(root, tmp_path, monkeypatch):
     messages = []
     bench = gpu.GpuBenchmark(options(root, max_s=120), tmp_path, messages.append)
     bench.clips = bench.options.clips
-    bench._parts()
+    bench.measure_parts()
     assert [row.what for row in bench.rows] == ["decode", "decode", "preprocess", "infer", "postprocess"]
     assert bench.left_out == ["parts alone with batches over 2"]
     assert "skipped: parts alone with batches over 2" in messages
@@ -130,12 +130,12 @@ def test_a_run_over_time_is_stopped_and_its_outputs_removed(root, tmp_path, monk
     monkeypatch.setattr(trial, "measure", measure)
     bench = gpu.GpuBenchmark(options(root), tmp_path, print)
     bench.clips = bench.options.clips
-    bench._whole("h264", 2, 3)
+    bench.measure_whole("h264", 2, 3)
     assert bench.left_out == ["whole, h264, 2 sources, batch 3: stopped at the time limit"]
     assert bench.rows == []
     assert not (tmp_path / "out").exists()
     bench._last["whole"] = bench.options.max_s  # the first of a kind is thought to take as long as one of the whole
-    bench._whole("h264", 1, 0, "paced")
+    bench.measure_whole("h264", 1, 0, "paced")
     assert bench.left_out[1:] == ["paced, h264, 1 sources, batch by default"]
 
 
@@ -149,9 +149,9 @@ def test_the_number_of_processes_is_set_in_every_run(root, tmp_path, monkeypatch
     monkeypatch.setattr(trial, "measure", measure)
     bench = gpu.GpuBenchmark(options(root, set_={"stages.detect.top_k": "5"}), tmp_path, print)
     bench.clips = bench.options.clips
-    bench._whole("h264", 2, 3)
-    bench._whole("h264", 2, 3, processes=3)
-    bench._whole("h264", 2, 3, "decode + preprocess")
+    bench.measure_whole("h264", 2, 3)
+    bench.measure_whole("h264", 2, 3, processes=3)
+    bench.measure_whole("h264", 2, 3, "decode + preprocess")
     automatic = {"device.processes": "auto"}
     assert [set_ for _, set_ in runs] == [
         {"stages.detect.top_k": "5", **automatic},
@@ -179,7 +179,7 @@ def test_paced_runs_have_time_to_start_and_to_settle(what, sources, seconds, tim
     monkeypatch.setattr(trial, "measure", measure)
     benchmark = gpu.GpuBenchmark(options(root, seconds=seconds), tmp_path, print)
     benchmark.clips = benchmark.options.clips
-    benchmark._whole("h264", sources, 3, what)
+    benchmark.measure_whole("h264", sources, 3, what)
     assert specs == [times]
 
 
@@ -189,7 +189,7 @@ def test_a_row_has_the_number_of_processes(root, tmp_path):
     bench = gpu.GpuBenchmark(options(root, processes=(2,), seconds=1.0), tmp_path, messages.append)
     bench.clips = bench.options.clips
     for processes in (None, 1, "auto"):
-        bench._whole("h264", 2, 2, processes=processes)
+        bench.measure_whole("h264", 2, 2, processes=processes)
     assert [(row.processes, row.found.error) for row in bench.rows] == [(2, None), (1, None), (1, None)]
     assert [line.split()[4] for line in messages] == ["2", "1", "1"]
     assert bench.rows[0].found.fps > 0
@@ -197,10 +197,10 @@ def test_a_row_has_the_number_of_processes(root, tmp_path):
 
 def test_paced_runs_come_before_those_of_the_whole(root, tmp_path, monkeypatch):
     runs = []
-    monkeypatch.setattr(gpu.GpuBenchmark, "_parts", lambda self: None)
+    monkeypatch.setattr(gpu.GpuBenchmark, "measure_parts", lambda self: None)
     monkeypatch.setattr(
         gpu.GpuBenchmark,
-        "_whole",
+        "measure_whole",
         lambda self, codec, sources, batch, what="whole", decoders=None, processes=None: runs.append(
             (what, sources, processes)
         ),
@@ -317,8 +317,8 @@ def test_the_gpu_load_is_read_from_the_driver():
 def test_a_run_on_the_gpu_is_measured(root, tmp_path):
     bench = gpu.GpuBenchmark(options(root, device="cuda", batches=(8,), sources=(2,), seconds=0.5), tmp_path, print)
     bench.clips = {"h264": root / "samples" / "street.mp4"}
-    bench._parts()
-    bench._whole("h264", 2, 8)
+    bench.measure_parts()
+    bench.measure_whole("h264", 2, 8)
     trial_result = bench.rows[-1].found
     assert trial_result.error is None
     assert trial_result.device_mb > 100

@@ -126,7 +126,7 @@ REFUSED = (
 """The text of PyNvVideoCodec where an H200 refused the 287th session."""
 
 
-class _Session:
+class FakeSession:
     created = 0
     limit = 10**6  # how many have a decoder at once
     open_count = 0
@@ -180,7 +180,7 @@ class PacketData:
 nvc = SimpleNamespace(
     PacketData=PacketData,
     cudaVideoCodec=Codec,
-    CreateDecoder=lambda gpuid, codec, **options: _Session(codec, **options),
+    CreateDecoder=lambda gpuid, codec, **options: FakeSession(codec, **options),
     VideoPacketFlag=SimpleNamespace(ENDOFPICTURE=4),
     DisplayDecodeLatencyType=SimpleNamespace(LOW=1),
 )

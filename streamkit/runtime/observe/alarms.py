@@ -97,6 +97,7 @@ class Alarms:
         addresses: addresses of the sources, by id.
         fail: receives an error that ends the run.
         ending: whether the run is ending; no alarm is raised then, as sources send no more frames.
+        wall_clock: seconds since 1970, for the events.
     """
 
     def __init__(
@@ -107,7 +108,9 @@ class Alarms:
         addresses: Mapping[str, str],
         fail: Fail,
         ending: Callable[[], bool] = lambda: False,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
+        self._wall_clock = wall_clock
         self._snapshot = snapshot
         self._runners = runners
         self._addresses = addresses
@@ -123,7 +126,7 @@ class Alarms:
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:
         """Evaluate the alarms once a second while the block runs."""
-        with PeriodicTimer(EVERY_S, self._tick) if self._watches else contextlib.nullcontext():
+        with PeriodicTimer(EVERY_S, self.evaluate) if self._watches else contextlib.nullcontext():
             yield
 
     def disable(self) -> None:
@@ -163,7 +166,8 @@ class Alarms:
 
     # ------------------------------------------------------------------------------------------------- evaluation
 
-    def _tick(self) -> None:
+    def evaluate(self) -> None:
+        """Evaluate the alarms on the current facts, unless the run is ending; `evaluating` calls it."""
         try:
             facts = self._latest = self._snapshot()
             if not self._ending():
@@ -215,7 +219,7 @@ class Alarms:
             if values.get(name, math.nan) == values.get(name)
         }
         if change.kind == "raised":
-            shown = ActiveAlarm(watch.config.name, key, time.time(), _raised_text(watch.config, values, subject))
+            shown = ActiveAlarm(watch.config.name, key, self._wall_clock(), _raised_text(watch.config, values, subject))
             with self._lock:
                 watch.count += 1
                 watch.raised[key] = _Raised(shown, subject, values, values)
@@ -236,7 +240,7 @@ class Alarms:
     def _publish(
         self, config: AlarmConfig, key: str, kind: str, text: str, values: Mapping[str, Value], facts: HealthSnapshot
     ) -> None:
-        now_s = time.time()
+        now_s = self._wall_clock()
         name = config.name
         data = {
             "alarm": name,
@@ -257,7 +261,7 @@ class Alarms:
             OutputError: an emitter's spool cannot be written, or is full and configured to stop the run.
         """
         self.events[event.kind] += 1
-        self._send(event, time.time(), (0, 0), None)
+        self._send(event, self._wall_clock(), (0, 0), None)
 
     def _send(self, event: Event, now_s: float, size: tuple[int, int], wanted: Collection[str] | None) -> None:
         for seen in self._listeners:

@@ -130,7 +130,7 @@ def test_a_readded_source_of_the_yaml_is_ordered_with_its_entry() -> None:
     config = fleet.sources._configs["a"]
     fleet.sources.remove("a")
     fleet.sources.add(config)  # a worker knows only those that it started with
-    assert fleet.sources._owners["a"].last_added.entry is not None  # type: ignore[attr-defined]
+    assert fleet.sources.owner("a").last_added.entry is not None  # type: ignore[attr-defined]
 
 
 def test_removals_and_additions_of_the_state_file_are_applied() -> None:
@@ -172,8 +172,8 @@ def test_a_late_refusal_does_not_fail_the_replacing_source() -> None:
     fleet.sources.add(configs(b=CAMERA)[0])
     assert not fleet.sources.refused(process, order, "it cannot be")
     assert fleet.sources.states["b"].error is None
-    fresh = fleet.sources._owners["b"].last_added  # type: ignore[attr-defined]
-    assert fleet.sources.refused(fleet.sources._owners["b"], fresh, "it cannot be")  # type: ignore[arg-type]
+    fresh = fleet.sources.owner("b").last_added  # type: ignore[attr-defined]
+    assert fleet.sources.refused(fleet.sources.owner("b"), fresh, "it cannot be")  # type: ignore[arg-type]
     assert (fleet.sources.states["b"].error, fleet.sources.states["b"].done) == ("it cannot be", True)
 
 
@@ -287,7 +287,7 @@ def test_indices_never_repeat_at_any_estimate() -> None:
             fleet.report(process, a=state(frames, last=LastFrame(after + frames, 4.0, 100.0)))
         fleet.sources.remove_process(process)
         assert fleet.sources.restart(["a"], Sinks(had))
-        order = fleet.sources._owners["a"].last_added  # type: ignore[attr-defined]
+        order = fleet.sources.owner("a").last_added  # type: ignore[attr-defined]
         assert order.after[0] >= max(had, after + frames)
         after = order.after[0]
         if had == 5000:  # the times of a loop that is read as fast as possible have gone on, too

@@ -224,7 +224,8 @@ class Shared:
 
         text = "sources: {a: 'test://', b: 'test://'}\nstages: {one: {stage: note}, two: {stage: note, from: decode}}"
         graph = build(read_text(text, folder=root, registry=registry))
-        self.sinks = ParentStages(graph, ["a", "b"], lambda id_: Context(id_), self.errors.append)
+        self.owners: dict[str, str] = {}
+        self.sinks = ParentStages(graph, ["a", "b"], lambda id_: Context(id_), self.errors.append, self.owners.get)
 
 
 @pytest.fixture
@@ -329,8 +330,8 @@ def batch_of(source: str, *indices: int, failed: tuple[int, ...] = ()) -> bytes:
 
 
 def test_a_file_read_again_gives_each_sink_only_missing_frames(shared: Shared) -> None:
-    owners = {"a": "first", "b": "other"}
-    shared.sinks._owner = owners.get  # type: ignore[assignment]
+    owners = shared.owners
+    owners.update(a="first", b="other")
     shared.sinks.open()
     put = shared.sinks.put
     put([("one", batch_of("a", 0, 1, 2, failed=(3,)), ""), ("two", batch_of("a", 0, 1), "")], "first")
@@ -356,8 +357,8 @@ def test_a_file_read_again_gives_each_sink_only_missing_frames(shared: Shared) -
 
 
 def test_a_sink_gets_no_frames_after_the_end_of_a_source(shared: Shared) -> None:
-    owners = {"a": "first"}
-    shared.sinks._owner = owners.get  # type: ignore[assignment]
+    owners = shared.owners
+    owners["a"] = "first"
     shared.sinks.open()
     shared.sinks.put([("one", batch_of("a", 0, 1), ""), ("one", None, "a"), ("two", batch_of("a", 0), "")], "first")
     assert shared.sinks.delivered("a", "first") == 0
@@ -371,8 +372,8 @@ def test_a_sink_gets_no_frames_after_the_end_of_a_source(shared: Shared) -> None
 
 
 def test_a_replaced_source_is_distinguished_from_a_repeated_one(shared: Shared) -> None:
-    owners = {"a": "first"}
-    shared.sinks._owner = owners.get  # type: ignore[assignment]
+    owners = shared.owners
+    owners["a"] = "first"
     shared.sinks.open()
     shared.sinks.put([("one", batch_of("a", *range(10)), "")], "first")
     shared.sinks.skip_repeated("a", "first", "second")
@@ -391,16 +392,14 @@ def test_a_replaced_source_is_distinguished_from_a_repeated_one(shared: Shared) 
 
 
 def test_removed_sources_leave_no_state(shared: Shared) -> None:
-    present: set[str] = set()
-    shared.sinks._owner = lambda source: "first" if source in present else None
     shared.sinks.open()
     for number in range(300):
         source = f"s{number}"
-        present.add(source)
+        shared.owners[source] = "first"
         shared.sinks.put([("one", batch_of(source, 0), "")], "first")
         if number % 2:  # a file that ends before it is removed
             shared.sinks.put([("one", None, source)], "first")
-        present.remove(source)
+        del shared.owners[source]
         shared.sinks.forget_source(source)
         if not number % 2:
             shared.sinks.put([("one", batch_of(source, 1), ""), ("one", None, source)], "first")
@@ -427,7 +426,7 @@ def test_few_frames_wait_in_the_pipe() -> None:
 
 
 def test_a_changed_source_is_written_although_its_predecessor_ends_later(shared: Shared) -> None:
-    shared.sinks._owner = {"a": "first"}.get  # type: ignore[assignment]
+    shared.owners["a"] = "first"
     shared.sinks.open()
     shared.sinks.put([("one", batch_of("a", 0, 1), ""), ("one", None, "a")], "first")  # of the source before the change
     shared.sinks.skip_repeated("a", "first", "second", replaced=True)
