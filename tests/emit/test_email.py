@@ -162,7 +162,7 @@ def test_a_recipient_deferred_for_ever_is_dropped_once_the_others_have_the_mail(
     del server.refuses["full@example.com"]
     mailer.flow(event("fourth"))
     assert server.to[-1] == ["ops@example.com", "full@example.com"]
-    assert mailer.stage.sender._client._deferred_since_s == {}
+    assert mailer.stage.sender.client._deferred_since_s == {}
     other = mailing(server, to=["full@example.com", "gone@example.com"], spool={"path": f"{mailer.stage.folder}-other"})
     server.refuses["full@example.com"] = "452 full"
     other.put(event("fifth"))
@@ -212,7 +212,7 @@ def test_a_password_may_be_non_ascii(password, mail_server, mail_tls, mailing, m
     server._options["auth_exclude_mechanism"] = ["PLAIN"]
     server.start()
     with pytest.raises(SendError, match=r"characters beyond ASCII, which need AUTH PLAIN, .* set an ASCII password"):
-        other.stage.sender._client.connect()
+        other.stage.sender.client.connect()
 
 
 def test_a_mail_is_resent_after_a_lost_connection(mail_server, mailing):
@@ -224,7 +224,7 @@ def test_a_mail_is_resent_after_a_lost_connection(mail_server, mailing):
     assert mailer.counters[LOST] == 2
     server.stop()
     mailer.put(event("second"))
-    client = mailer.stage.sender._client
+    client = mailer.stage.sender.client
     client.close()
     with pytest.raises(SendError, match="no connection"):
         client.connect()
@@ -266,7 +266,7 @@ def test_spooled_records_are_mailed_after_the_pipeline_was_killed(mail_server, t
 def test_a_refused_login_drops_no_records(mail_server, mailing):
     server = mail_server()
     mailer = mailing(server)
-    client = mailer.stage.sender._client
+    client = mailer.stage.sender.client
     client._session = lambda: (_ for _ in ()).throw(RecordRejected("no"))
     with pytest.raises(SendError) as caught:
         client.connect()

@@ -17,7 +17,7 @@ JPEG = b"\xff\xd8\xff\xe0 a small picture"
 def test_events_within_seconds_share_a_mail(mail_server, mailing):
     server = mail_server()
     mailer = mailing(server, batch_window=60.0, subject="[{source}] {kind}", body="{time} {text} {stage} {track_id}")
-    client = mailer.stage.sender._client
+    client = mailer.stage.sender.client
     spool = mailer.stage.queue
     take = spool.take
     client.gather_s = 60.0
@@ -51,7 +51,7 @@ def test_mails_are_rate_limited_and_the_omitted_records_are_counted_in_the_next(
     assert "This is the last" not in text_of(server.received[1])
     assert mailer.counters[OVER_LIMIT] == 5
     assert any("the limit of 3 mails within an hour is reached" in text for text in mailer.logged)
-    client = mailer.stage.sender._client
+    client = mailer.stage.sender.client
     client.connect()
     client.idle()
     assert len(server.received) == 3
@@ -75,7 +75,7 @@ def test_a_summary_of_omitted_records_is_retried_like_any_mail(mail_server, mail
     mailer.flow(event("first"))
     mailer.flow(event("second"))
     now[0] += 3600
-    client = mailer.stage.sender._client
+    client = mailer.stage.sender.client
     server.answers = ["451 later", "550 never"]
     with pytest.raises(SendError, match="451 later"):
         client.idle()

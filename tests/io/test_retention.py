@@ -22,10 +22,11 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def shelf(keep=None, min_free=None, template=TEMPLATE):
-    retention = FileRetention(template, keep, min_free, Counters())
+def shelf(keep=None, min_free=None, template=TEMPLATE, what="clips"):
+    counters = Counters()
+    retention = FileRetention(template, keep, min_free, counters, what)
     retention.logged = collect()
-    retention.counts = retention._counters
+    retention.counts = counters
     return retention
 
 
@@ -313,8 +314,7 @@ def test_a_folder_is_removed_with_its_last_image():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x")
         os.utime(path, (1, 1))
-    retention = shelf({"age": 3600.0}, template=DATED)
-    retention._what = "snapshots"
+    retention = shelf({"age": 3600.0}, template=DATED, what="snapshots")
     retention.tidy(0.0)
     assert [path.exists() for path in paths] == [False, False, False, True]
     assert not old.parent.exists()

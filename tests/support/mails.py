@@ -57,7 +57,7 @@ def mailing_fixture(tmp_path):
 
         def once(self):
             """One try."""
-            client = self.stage.sender._client
+            client = self.stage.sender.client
             tried = []
             real = client.deliver
             client.deliver = lambda messages: (tried.append(messages), real(messages))

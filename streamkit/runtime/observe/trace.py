@@ -304,7 +304,7 @@ class Trace(Recorder):
 
     def __init__(self, path: str | Path, *, keep: int = 200_000) -> None:
         super().__init__(keep)
-        self._path = path
+        self.path = path
         self._write = ReportFile(Path(path))
         self._keep = keep
         self.epoch_s = time.perf_counter()
@@ -351,7 +351,7 @@ class Trace(Recorder):
         if missing:
             about["processes without events"] = missing
         self._write(_as_text(recordings, self.epoch_s, about))
-        lines = [f"profile: {self._path}, {written:,} events; ui.perfetto.dev opens it"]
+        lines = [f"profile: {self.path}, {written:,} events; ui.perfetto.dev opens it"]
         if dropped:
             lines.append(f"profile: {dropped:,} events in the middle are omitted, to bound memory and file size")
         if missing:

@@ -434,7 +434,7 @@ def test_the_length_of_a_queue_is_recorded_on_change(trace, clock):
 
 def written(trace):
     messages = trace.finish()
-    return json.loads(trace._path.read_text()), messages
+    return json.loads(trace.path.read_text()), messages
 
 
 def test_the_timeline_of_a_small_run_has_the_expected_events(trace, clock):
@@ -515,7 +515,7 @@ def test_the_timeline_of_a_small_run_has_the_expected_events(trace, clock):
             "source": {"threads": 2, "busy": 1.0, "decode": 1.0, "on a CPU core": 0.0},
         },
     }
-    assert messages == [f"profile: {trace._path}, 6 events; ui.perfetto.dev opens it", text]
+    assert messages == [f"profile: {trace.path}, 6 events; ui.perfetto.dev opens it", text]
 
 
 def test_the_timeline_says_where_events_are_omitted(tmp_path, clock):
@@ -539,7 +539,7 @@ def test_the_timeline_says_where_events_are_omitted(tmp_path, clock):
     assert timeline["otherData"]["events omitted"] == 1201
     assert timeline["otherData"]["limit"] is None
     assert messages == [
-        f"profile: {trace._path}, 6 events; ui.perfetto.dev opens it",
+        f"profile: {trace.path}, 6 events; ui.perfetto.dev opens it",
         "profile: 1,201 events in the middle are omitted, to bound memory and file size",
     ]
 
@@ -593,7 +593,7 @@ def test_recordings_of_all_processes_are_merged_into_a_timeline(tmp_path, clock)
     assert about["limit"] == messages[-1]
     assert messages[-1].startswith("detect is busy 100 % of the time, on each of 2 threads: the network is the limit")
     assert messages[:-1] == [
-        f"profile: {trace._path}, 7 events; ui.perfetto.dev opens it",
+        f"profile: {trace.path}, 7 events; ui.perfetto.dev opens it",
         "profile: 2 events in the middle are omitted, to bound memory and file size",
         "profile: no events of worker 2, which died",
     ]
