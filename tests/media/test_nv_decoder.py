@@ -243,7 +243,7 @@ def test_a_failed_session_is_not_reused(fake, tmp_path, monkeypatch):
         with pytest.raises(SourceError):
             read(path, GPU)
     sessions = fake.FakeSession.created
-    assert not nv_sessions._idle
+    assert nv_sessions.idle_count() == 0
     same(read(path, GPU)[0], read(path, CPU)[0])
     assert fake.FakeSession.created == sessions + 1
 

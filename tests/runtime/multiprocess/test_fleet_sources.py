@@ -110,8 +110,10 @@ def test_a_new_source_goes_to_the_process_with_the_lowest_rate() -> None:
     slow = state(9)
     fast = state(9)
     for at_s, frames in ((0.0, 0), (1.0, 5)):
-        slow._samples.append((at_s, frames, 0))
-        fast._samples.append((at_s, frames * 20, 0))
+        slow.frames = frames
+        slow.sample(at_s)
+        fast.frames = frames * 20
+        fast.sample(at_s)
     fleet.report(fleet.first, a=slow)  # 5 frames a second, and 30 of c, which is not known yet
     fleet.report(fleet.second, b=fast)  # 100
     for id_, expected in (("d", fleet.first), ("e", fleet.first), ("f", fleet.first), ("g", fleet.second)):
