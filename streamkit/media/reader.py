@@ -105,13 +105,7 @@ class VideoReader:
         self._number = stream
         self._demuxer = self._open_demuxer()
         self.info = self._demuxer.info
-        self._ring = ring
-        if ring is not None and self._demuxer.decode_times:
-            self._ring = None
-            logger.warning(
-                f"{mask(uri)}: clips cannot be recorded from it, nor its video shown live: its container has no "
-                "presentation times"
-            )
+        self._ring = self._usable_ring(ring)
         self._begin_ring()
         self.step_s = 1.0 / (self.info.average_rate or 25.0)
         self._used = False
@@ -427,6 +421,16 @@ class VideoReader:
         if self._file is not None:
             self._file.seek(0)
         return Demuxer(self._uri, self._link, file=self._file, number=self._number, clock=self._clock)
+
+    def _usable_ring(self, ring: PacketBuffer | None) -> PacketBuffer | None:
+        """Return the ring; None, with a warning, if the packets have no presentation times."""
+        if ring is None or not self._demuxer.decode_times:
+            return ring
+        logger.warning(
+            f"{mask(self._uri)}: clips cannot be recorded from it, nor its video shown live: its container has no "
+            "presentation times"
+        )
+        return None
 
     def _begin_ring(self) -> None:
         if self._ring is not None:
