@@ -99,7 +99,8 @@ class variables:  # noqa: N801  a context manager, named as what it sets
 
 def _work(spec: DecodersSpec) -> Iterator[dict[str, Any]]:
     def together() -> None:
-        folder, until = Path(spec.folder), time.monotonic() + _WAIT_S
+        folder = Path(spec.folder)
+        until = time.monotonic() + _WAIT_S
         (folder / str(spec.number)).touch()
         while len(list(folder.iterdir())) < spec.processes:
             if time.monotonic() > until:

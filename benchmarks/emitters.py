@@ -48,7 +48,8 @@ LIVE_PER_S = _LIVE_FPS * OBJECTS
 """Live records per second while spooled records are sent."""
 
 _LOOK_S = 0.01
-_BATCH, _ROUNDS = 64, 200
+_BATCH = 64
+_ROUNDS = 200
 EMITTERS = tuple(name for name, place in PLACES.items() if place.measured)
 _BROKERS: dict[str, type[BrokerServer]] = {
     name: server for name in EMITTERS if (server := PLACES[name].server) is not None
@@ -71,7 +72,8 @@ def _define() -> None:
         rate: Count = 0
 
         def frames(self) -> Iterator[Frame]:
-            name, begun = self.context.id, time.monotonic()
+            name = self.context.id
+            begun = time.monotonic()
             for index in range(self.count):
                 if self.rate and (ahead := begun + index / self.rate - time.monotonic()) > 0:
                     time.sleep(ahead)
@@ -211,7 +213,9 @@ def thread_times(
     if objects:
         find: Any = registry.get("ten_objects")
         batch = find().process(batch)
-    took_s, lines, sender = [], batch_lines(batch), float("nan")
+    took_s = []
+    lines = batch_lines(batch)
+    sender = float("nan")
     for _ in range(_ROUNDS):
         begun = time.thread_time()
         sink.write_lines(frames, lines if formatted else batch_lines(batch))
@@ -266,9 +270,11 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=_FRAMES)
     parser.add_argument("--mqtt-batch", type=int, default=OBJECTS, help="records in a message of mqtt")
     asked = parser.parse_args()
-    print(f"{'emitter':10} {'records/s':>10} {'caught up/s':>12} {'with live/s':>12} {'live took':>10} "
-          f"{'alone us/frame':>15} {'empty':>6} {'beside jsonl':>13} {'sender':>7} {'stage us/frame':>15} "
-          f"{'cpu us/frame':>13}")  # fmt: skip
+    print(
+        f"{'emitter':10} {'records/s':>10} {'caught up/s':>12} {'with live/s':>12} {'live took':>10} "
+        f"{'alone us/frame':>15} {'empty':>6} {'beside jsonl':>13} {'sender':>7} {'stage us/frame':>15} "
+        f"{'cpu us/frame':>13}"
+    )
     for name in asked.names or EMITTERS:
         why = _BROKERS[name].missing() if name in _BROKERS else None
         if why:
@@ -277,12 +283,15 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="emitting-", ignore_cleanup_errors=True) as folder:
             Path(folder).chmod(0o755)
             found = measure(name, Path(folder), asked.frames, asked.mqtt_batch)
-        print(f"{name:10} {found['records_per_s']:10,.0f} {found['caught_up_per_s']:12,.0f} "
-              f"{found['caught_up_live_per_s']:12,.0f} {found['live_took_longer']:10.2f} "
-              f"{found['alone_us_per_frame']:15.1f} {found['alone_us_per_empty_frame']:6.1f} "
-              f"{found['beside_jsonl_us_per_frame']:13.1f} {found['sender_us_per_record']:7.1f} "
-              f"{found['stage_us_per_frame']:15.1f} "
-              f"{found['cpu_us_per_frame']:13.1f}", flush=True)  # fmt: skip
+        print(
+            f"{name:10} {found['records_per_s']:10,.0f} {found['caught_up_per_s']:12,.0f} "
+            f"{found['caught_up_live_per_s']:12,.0f} {found['live_took_longer']:10.2f} "
+            f"{found['alone_us_per_frame']:15.1f} {found['alone_us_per_empty_frame']:6.1f} "
+            f"{found['beside_jsonl_us_per_frame']:13.1f} {found['sender_us_per_record']:7.1f} "
+            f"{found['stage_us_per_frame']:15.1f} "
+            f"{found['cpu_us_per_frame']:13.1f}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

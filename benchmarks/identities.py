@@ -61,10 +61,14 @@ def identified(scene: Path, device: Literal["cpu", "cuda"], folder: Path) -> dic
     """Run both films of a scene in a folder; return the records with `planes`, and by `look` alone."""
     for camera in CAMERAS:
         lines = [
-            {**one, "objects": [{k: item[k] for k in ("box", "label", "class_id")} for item in one["objects"]
-                                if not ignored(item)]}
+            {
+                **one,
+                "objects": [
+                    {k: item[k] for k in ("box", "label", "class_id")} for item in one["objects"] if not ignored(item)
+                ],
+            }
             for one in truth(scene, camera)
-        ]  # fmt: skip
+        ]
         (folder / f"boxes-{camera}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
     planes = ", ".join(f"{camera}: {{file: '{scene}-{camera}.ground.txt'}}" for camera in CAMERAS)
     text = YAML.replace("PLANES", f"{{{planes}}}").replace("DEVICE", device).replace("SCENE", str(scene))

@@ -56,7 +56,7 @@ def ratios(found: dict[str, list[float]]) -> dict[str, list[float]]:
     return {
         name: [a / b for a, b in zip(found[first], found[other], strict=True)]
         for name, (first, other) in RATIOS.items()
-    }  # fmt: skip
+    }
 
 
 def _network(card: Card, video: Path, frames: int) -> float:

@@ -41,7 +41,8 @@ class KillSpec:
 
 
 def _work(spec: KillSpec) -> Iterator[dict[str, Any]]:
-    path, set_ = Path(spec.pipeline), {"device.processes": str(spec.processes)}
+    path = Path(spec.pipeline)
+    set_ = {"device.processes": str(spec.processes)}
     pipeline: Any = prepare(build(read(path, set_=set_, device=spec.device)), path, set_)
     found: dict[str, Any] = {}
 
@@ -83,21 +84,27 @@ def _kill_one(pipeline: Any, spec: KillSpec, stopped: Stopped) -> dict[str, Any]
     _wait(again, spec.start_s, stopped, "the sources of the killed process")
     during_ms, dropped = others.since()
     return {
-        "sources": len(victim), "back_s": round(max(back.values()), 2), "first_back_s": round(min(back.values()), 2),
-        "p95_before_ms": before_ms, "p95_others_ms": during_ms, "dropped_others": dropped,
+        "sources": len(victim),
+        "back_s": round(max(back.values()), 2),
+        "first_back_s": round(min(back.values()), 2),
+        "p95_before_ms": before_ms,
+        "p95_others_ms": during_ms,
+        "dropped_others": dropped,
         "counts": pipeline.counts(),
-    }  # fmt: skip
+    }
 
 
 class _Others:
     """Latency and drops of sources from now on."""
 
     def __init__(self, pipeline: Any, ids: Collection[str]) -> None:
-        self._pipeline, self._ids = pipeline, list(ids)
+        self._pipeline = pipeline
+        self._ids = list(ids)
         self._before = self._read()
 
     def _read(self) -> tuple[Histogram, int]:
-        whole, dropped = Histogram(), 0
+        whole = Histogram()
+        dropped = 0
         for id_ in self._ids:
             state = self._pipeline.states[id_]
             dropped += state.dropped
@@ -121,7 +128,8 @@ def _wait_for_sessions(pipeline: Any, limit_s: float, stopped: Stopped) -> None:
     made = 0
     while not stopped() and time.monotonic() < begun_s + limit_s:
         if pipeline.sessions_ahead != made:
-            made, changed_s = pipeline.sessions_ahead, time.monotonic()
+            made = pipeline.sessions_ahead
+            changed_s = time.monotonic()
         if time.monotonic() - changed_s > (3.0 if made else 12.0):
             return
         time.sleep(_LOOK_S)

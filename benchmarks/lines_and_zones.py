@@ -17,7 +17,10 @@ from streamkit.core.stage import StreamStage
 from streamkit.stages.analytics.line_counter import LineCounter
 from streamkit.stages.analytics.zone import Zone
 
-SOURCES, OBJECTS, SHAPES, FPS = 64, 30, 10, 25
+SOURCES = 64
+OBJECTS = 30
+SHAPES = 10
+FPS = 25
 _SIZE = np.array([640.0, 360.0])
 _PACE = 25.0  # pixels per second, in x and y
 
@@ -28,10 +31,14 @@ def stages(seed: int = 0) -> dict[str, StreamStage]:
     lines: dict[str, Any] = {}
     zones: dict[str, Any] = {}
     for i in range(SHAPES):
-        (x, y), angle, length = rng.uniform(0, _SIZE), rng.uniform(0, np.pi), rng.uniform(40, 80)
-        dx, dy = length * np.cos(angle), length * np.sin(angle)
+        x, y = rng.uniform(0, _SIZE)
+        angle = rng.uniform(0, np.pi)
+        length = rng.uniform(40, 80)
+        dx = length * np.cos(angle)
+        dy = length * np.sin(angle)
         lines[f"line {i}"] = ((float(x - dx), float(y - dy)), (float(x + dx), float(y + dy)))
-        (x, y), radius = rng.uniform([80, 80], _SIZE - 80), rng.uniform(30, 80)
+        x, y = rng.uniform([80, 80], _SIZE - 80)
+        radius = rng.uniform(30, 80)
         corners = [angle + k * np.pi / 3 for k in range(6)]
         zones[f"zone {i}"] = tuple((float(x + radius * np.cos(a)), float(y + radius * np.sin(a))) for a in corners)
     return {"lines": LineCounter(line=lines), "zones": Zone(polygon=zones, loitering=10.0, more_than=5, window=10.0)}
@@ -41,7 +48,8 @@ def batches(n: int, seed: int = 0) -> list[Batch]:
     """Batches of a frame of each source, in order."""
     rng = np.random.default_rng(seed)
     count = SOURCES * OBJECTS
-    start, pace = rng.uniform(0, _SIZE, (count, 2)), rng.normal(0, _PACE / FPS, (count, 2))
+    start = rng.uniform(0, _SIZE, (count, 2))
+    pace = rng.normal(0, _PACE / FPS, (count, 2))
     rows = np.repeat(np.arange(SOURCES, dtype=np.int32), OBJECTS)
     tracks = np.tile(np.arange(1, OBJECTS + 1), SOURCES)
     made = []
@@ -60,7 +68,8 @@ def measure(
     """The milliseconds that a stage takes for each batch, and the total number of events."""
     stage.open()
     states = {frame.source: stage.new_state(frame.source) for frame in given[0].frames}
-    times, before = [], sum(len(frame.events) for batch in given for frame in batch.frames)
+    times = []
+    before = sum(len(frame.events) for batch in given for frame in batch.frames)
     for batch in given:
         begun = clock()
         stage.process(batch, states)

@@ -203,7 +203,8 @@ def _until(true: Any, what: str, page: Page | None = None) -> None:
 
 def _cpu(pids: list[int], seconds: float) -> list[float]:
     """The share of a core that each of these processes, with its children, uses over some seconds."""
-    begun_s, before = time.monotonic(), list(map(_used_s, pids))
+    begun_s = time.monotonic()
+    before = list(map(_used_s, pids))
     time.sleep(seconds)
     return [(_used_s(pid) - used_s) / (time.monotonic() - begun_s) for pid, used_s in zip(pids, before, strict=True)]
 

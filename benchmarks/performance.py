@@ -139,7 +139,8 @@ class Bench:
 
     def classifier(self) -> str:
         """The card of MobileNetV2, in f16 on a GPU."""
-        card, models = self.folder / "mobilenetv2.yaml", self.data / "models"
+        card = self.folder / "mobilenetv2.yaml"
+        models = self.data / "models"
         if not card.exists():
             file = (models / "mobilenetv2_imagenet_deq.onnx").resolve()
             names = (models / "imagenet_labels.txt").read_text(encoding="utf-8").splitlines()
@@ -198,7 +199,9 @@ class Bench:
         size = self.size
         spec = trial.TrialSpec(str(path), device=device or self.device, seconds=seconds or size.seconds)
         if live:
-            spec.seconds, spec.warmup_s, spec.start_s = seconds or size.live_s, size.warmup_s, 120.0
+            spec.seconds = seconds or size.live_s
+            spec.warmup_s = size.warmup_s
+            spec.start_s = 120.0
         shutil.rmtree(self.folder / "out", ignore_errors=True)
         found = trial.measure(spec, self.until_s)
         written = sum(one.read_bytes().count(b"\n") for one in (self.folder / "out").glob("*.jsonl"))
@@ -296,7 +299,8 @@ def _first_record_s(bench: Bench, path: Path) -> float:
     """Seconds from the start of the command `run` until a file has a record."""
     out = bench.folder / "out"
     shutil.rmtree(out, ignore_errors=True)
-    command, began_s = [sys.executable, str(_ROOT / "run.py"), str(path), "--device", bench.device], time.monotonic()
+    command = [sys.executable, str(_ROOT / "run.py"), str(path), "--device", bench.device]
+    began_s = time.monotonic()
     with (bench.folder / "run.log").open("w") as log:
         process = subprocess.Popen(command, cwd=_ROOT, stdout=log, stderr=log)
     try:
@@ -354,7 +358,8 @@ def plain_loop(bench: Bench) -> Iterator[Found]:
     """The loop that people write: OpenCV and ONNX Runtime, one frame at a time, one stream and several."""
     size = bench.size
     bench.conditions |= {"codec": "h264", "streams": size.plain_streams, "network": "YOLOX-nano f32, batch 1"}
-    card, out = bench.detector("f32"), bench.folder / "plain.jsonl"
+    card = bench.detector("f32")
+    out = bench.folder / "plain.jsonl"
     providers = {"cpu": "CPUExecutionProvider"} | ({"gpu": "CUDAExecutionProvider"} if bench.on_gpu else {})
     while True:
         found: Found = {}
@@ -386,9 +391,14 @@ def kill(bench: Bench) -> Iterator[Found]:
 def _output(command: list[str], until_s: float) -> str:
     try:
         done = subprocess.run(
-            command, check=True, capture_output=True, text=True, cwd=_ROOT, env=child_environment(),
+            command,
+            check=True,
+            capture_output=True,
+            text=True,
+            cwd=_ROOT,
+            env=child_environment(),
             timeout=max(0.1, until_s - time.monotonic()) if until_s < math.inf else None,
-        )  # fmt: skip
+        )
     except subprocess.TimeoutExpired as error:
         raise TimeoutError(str(error)) from error
     except subprocess.CalledProcessError as error:
@@ -403,7 +413,8 @@ def _served(bench: Bench, path: Path, streams: int) -> Found:
     """Serve a pipeline, measure it by its own API while a client uses it, and end it."""
     from support.broker_servers import free_port
 
-    port, token = free_port(), secrets.token_urlsafe(18)
+    port = free_port()
+    token = secrets.token_urlsafe(18)
     client = _Client(f"http://127.0.0.1:{port}", token)
     command = [sys.executable, str(_ROOT / "run.py"), "serve", str(path), "--device", bench.device, "--port", str(port)]
     began_s = time.monotonic()
@@ -416,7 +427,10 @@ def _served(bench: Bench, path: Path, streams: int) -> Found:
         started_s = time.monotonic() - began_s
         with client.viewing("s000"):
             time.sleep(2 * bench.size.warmup_s)
-            before, requests, took_s, begun_s = client.metrics(), 0, [], time.monotonic()
+            before = client.metrics()
+            requests = 0
+            took_s = []
+            begun_s = time.monotonic()
             while (now_s := time.monotonic()) < begun_s + bench.size.live_s:
                 for one in (
                     "/",
@@ -431,16 +445,22 @@ def _served(bench: Bench, path: Path, streams: int) -> Found:
                     took_s.append(time.monotonic() - asked_s)
                     requests += 1
                 time.sleep(max(0.0, now_s + 1 - time.monotonic()))
-            after, seconds = client.metrics(), time.monotonic() - begun_s
+            after = client.metrics()
+            seconds = time.monotonic() - begun_s
             received = client.received
     finally:
         _end(server)
         shutil.rmtree(bench.folder / "out", ignore_errors=True)
     found: Found = {
-        "fps": round((after.frames - before.frames) / seconds, 1), "dropped": after.dropped - before.dropped,
-        "dropped_in_all": after.dropped, "all_sources_s": round(started_s, 2), "requests": requests,
-        "slowest_request_s": round(max(took_s), 3), "live_bytes": received, **after.latency_since(before),
-    }  # fmt: skip
+        "fps": round((after.frames - before.frames) / seconds, 1),
+        "dropped": after.dropped - before.dropped,
+        "dropped_in_all": after.dropped,
+        "all_sources_s": round(started_s, 2),
+        "requests": requests,
+        "slowest_request_s": round(max(took_s), 3),
+        "live_bytes": received,
+        **after.latency_since(before),
+    }
     bench.raw.append(dict(found))
     return found
 
@@ -470,7 +490,9 @@ class _Metrics:
 
 def _quantile(counts: dict[float, float], share: float) -> float | None:
     """A quantile in milliseconds of cumulative counts by bound in seconds; None without counts."""
-    total, low, under = max(counts.values(), default=0), 0.0, 0.0
+    total = max(counts.values(), default=0)
+    low = 0.0
+    under = 0.0
     if not total:
         return None
     for bound, n in counts.items():
@@ -478,7 +500,8 @@ def _quantile(counts: dict[float, float], share: float) -> float | None:
             if math.isinf(bound):
                 return round(low * 1e3, 1)
             return round((low + (bound - low) * (share * total - under) / (n - under)) * 1e3, 1)
-        low, under = bound, n
+        low = bound
+        under = n
     return None
 
 
@@ -486,7 +509,8 @@ class _Client:
     """A client of `run.py serve` that is signed in."""
 
     def __init__(self, base: str, token: str) -> None:
-        self._base, self._headers = base, {"Authorization": f"Bearer {token}"}
+        self._base = base
+        self._headers = {"Authorization": f"Bearer {token}"}
         self.received = 0
 
     def get(self, path: str) -> bytes:
@@ -595,11 +619,18 @@ def measure(name: str, bench: Bench, repeat: int | None, max_s: float) -> dict[s
     Returns:
         Its entry in the file, with what was measured before an error or the time limit.
     """
-    row, begun_s = ROWS[name], time.monotonic()
-    wanted, limit_s = repeat or row.repeat, min(row.limit_s, max_s)
-    bench.until_s, bench.conditions, bench.raw = begun_s + limit_s, {"device": bench.device}, []
+    row = ROWS[name]
+    begun_s = time.monotonic()
+    wanted = repeat or row.repeat
+    limit_s = min(row.limit_s, max_s)
+    bench.until_s = begun_s + limit_s
+    bench.conditions = {"device": bench.device}
+    bench.raw = []
     values: dict[str, list[float]] = defaultdict(list)
-    error, longest_s, done, work = None, 0.0, 0, row.work(bench)
+    error = None
+    longest_s = 0.0
+    done = 0
+    work = row.work(bench)
     try:
         while done < wanted:
             started_s = time.monotonic()
@@ -609,7 +640,8 @@ def measure(name: str, bench: Bench, repeat: int | None, max_s: float) -> dict[s
             for key, value in next(work).items():
                 if value is not None:
                     values[key].append(value)
-            done, longest_s = done + 1, max(longest_s, time.monotonic() - started_s)
+            done = done + 1
+            longest_s = max(longest_s, time.monotonic() - started_s)
     except TimeoutError:
         error = f"stopped at its time limit of {limit_s:g} s, after {done} of {wanted} repetitions"
     except LeftOut as why:
@@ -618,12 +650,18 @@ def measure(name: str, bench: Bench, repeat: int | None, max_s: float) -> dict[s
         error = f"after {done} of {wanted} repetitions: {failure}"
     finally:
         work.close()  # type: ignore[attr-defined]
-    now, took_s = datetime.now(UTC).isoformat(timespec="seconds"), round(time.monotonic() - begun_s, 1)
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    took_s = round(time.monotonic() - begun_s, 1)
     return {
-        "row": name, "at": now, "took_s": took_s,
-        "repetitions": done, "error": error, "conditions": bench.conditions,
-        "figures": {key: summary(found) for key, found in values.items()}, "raw": bench.raw,
-    }  # fmt: skip
+        "row": name,
+        "at": now,
+        "took_s": took_s,
+        "repetitions": done,
+        "error": error,
+        "conditions": bench.conditions,
+        "figures": {key: summary(found) for key, found in values.items()},
+        "raw": bench.raw,
+    }
 
 
 def summary(values: list[float]) -> dict[str, Any]:
@@ -704,7 +742,8 @@ def main() -> int:
     if given.data is None or not given.data.is_dir():
         parser.error("--data must be a folder with videos/ and models/")
     _compile_modules()
-    until_s, failed = time.monotonic() + given.max, False
+    until_s = time.monotonic() + given.max
+    failed = False
     with scratch_folder() as folder:
         size = CPU if given.device == "cpu" else GPU
         bench = Bench(given.data.resolve(), Path(folder), given.device, size, given.streams)

@@ -37,8 +37,13 @@ _NAMES = {
     "load-hevc": "detector, tracker, 2 classifiers, HEVC",
     "load-serve": "the same with `serve` and a viewer, HEVC",
 }
-_MINE, _LIMIT, _OTHER, _PALE, _LOSSY = "#2f81c7", "#8b949e", "#d9822b", "#8ec1ea", "#8957e5"
-_LIGHT, _DARK = ("#ffffff", "#1f2328"), ("#0d1117", "#e6edf3")  # background, text
+_MINE = "#2f81c7"
+_LIMIT = "#8b949e"
+_OTHER = "#d9822b"
+_PALE = "#8ec1ea"
+_LOSSY = "#8957e5"
+_LIGHT = ("#ffffff", "#1f2328")  # background, text
+_DARK = ("#0d1117", "#e6edf3")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +151,8 @@ def streams_table(figures: Figures) -> str:
     """Streams per GPU, against what its decoders alone give."""
     rows = []
     for one in _of(figures, _NAMES):
-        fps, limit = one.value("fps"), one.value("decoders_fps")
+        fps = one.value("fps")
+        limit = one.value("decoders_fps")
         fps = fps if fps is not None else one.streams * _STREAM_FPS
         share = one.streams * _STREAM_FPS if not one.row.startswith("files") else fps
         rates = _ranged(one, "fps") or _number(fps)
@@ -237,15 +243,23 @@ def cost_rows(figures: Figures) -> list[tuple[str, str, float, int, float | None
         for name, title in (("cpu", "CPU"), ("gpu", f"{plain.card}, batch 1")):
             for kind, how in (("one", "1 thread"), ("many", f"{many} threads")):
                 if (fps := plain.value(f"{name}_{kind}_fps")) is not None:
-                    text, cores = f"plain loop, {how}", plain.value(f"{name}_{kind}_cores")
+                    text = f"plain loop, {how}"
+                    cores = plain.value(f"{name}_{kind}_cores")
                     rows.append((text, f"{title}, H.264", fps, int(fps // _STREAM_FPS), cores, plain.source))
     for one in _of(figures, ("files-h264", "files-hevc", "load-h264", "load-hevc")):
-        fps, what = one.value("fps"), "detector" if one.row.startswith("files") else "detector, tracker, 2 classifiers"
+        fps = one.value("fps")
+        what = "detector" if one.row.startswith("files") else "detector, tracker, 2 classifiers"
         codec = "HEVC" if one.row.endswith("hevc") else "H.264"
         rows.append(
-            (f"streamkit, {what}", f"{one.card}, {codec}", fps or one.streams * _STREAM_FPS, one.streams,
-             one.value("cores_used"), one.source)
-        )  # fmt: skip
+            (
+                f"streamkit, {what}",
+                f"{one.card}, {codec}",
+                fps or one.streams * _STREAM_FPS,
+                one.streams,
+                one.value("cores_used"),
+                one.source,
+            )
+        )
         if one.row in _DEEPSTREAM and _comparable(one):
             streams = _DEEPSTREAM[one.row]
             rows.append(
@@ -257,10 +271,17 @@ def cost_rows(figures: Figures) -> list[tuple[str, str, float, int, float | None
 def cost_table(figures: Figures) -> str:
     """Cost: frames per second of one GPU, and of a CPU core, of a plain loop, streamkit, and DeepStream."""
     rows = [
-        (what, where, _number(fps), str(streams), _number(cores, ".1f"),
-         _number(fps / cores if cores else None), source)
+        (
+            what,
+            where,
+            _number(fps),
+            str(streams),
+            _number(cores, ".1f"),
+            _number(fps / cores if cores else None),
+            source,
+        )
         for what, where, fps, streams, cores, source in cost_rows(figures)
-    ]  # fmt: skip
+    ]
     text = _table("what runs | on | frames/s | streams of 30 | CPU cores used | frames/s per core | measured", rows, 2)
     return text + _lines(_emitters(figures))
 
@@ -274,9 +295,7 @@ def _emitters(figures: Figures) -> str:
     )
 
 
-TABLES: dict[str, Callable[[Figures], str]] = {
-    "streams": streams_table, "latency": latency_table, "cost": cost_table,
-}  # fmt: skip
+TABLES: dict[str, Callable[[Figures], str]] = {"streams": streams_table, "latency": latency_table, "cost": cost_table}
 
 
 def page(text: str, figures: Figures) -> str:
@@ -286,7 +305,8 @@ def page(text: str, figures: Figures) -> str:
         ValueError: a marker is missing.
     """
     for name, table in TABLES.items():
-        begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->\n"
+        begin = f"<!-- {name} -->\n"
+        end = f"<!-- /{name} -->\n"
         before, found, rest = text.partition(begin)
         _, closed, after = rest.partition(end)
         if not (found and closed):
@@ -333,9 +353,14 @@ def _svg(figure: Any) -> str:
 
 
 def _bars(
-    axes: Any, at: Sequence[float], widths: Sequence[float], color: str, label: str, height: float = 0.62,
+    axes: Any,
+    at: Sequence[float],
+    widths: Sequence[float],
+    color: str,
+    label: str,
+    height: float = 0.62,
     place: str = "edge",
-) -> None:  # fmt: skip
+) -> None:
     """Bars with their values; each has an id, by which a test finds it."""
     bars = axes.barh(at, widths, height=height, color=color, label=label)
     for n, bar in enumerate(bars):
@@ -403,7 +428,8 @@ DRAWN: dict[str, Callable[[Figures], str]] = {"streams": streams_plot, "latency"
 def main() -> int:
     """Write the page and its plots."""
     figures = newest(ROOT / "docs" / "figures")
-    place, plots = ROOT / "docs" / "performance.md", ROOT / "docs" / "performance"
+    place = ROOT / "docs" / "performance.md"
+    plots = ROOT / "docs" / "performance"
     place.write_text(page(place.read_text(encoding="utf-8"), figures), encoding="utf-8")
     plots.mkdir(exist_ok=True)
     for name, drawn in DRAWN.items():

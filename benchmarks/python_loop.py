@@ -94,7 +94,8 @@ def _without(pipeline: dict[str, Any], device: str, limit: int) -> tuple[int, fl
 
 
 def _loop(pipeline: dict[str, Any], device: str, limit: int) -> tuple[int, float]:
-    frames, objects = streamkit.run(pipeline, device=device, limit=limit), 0
+    frames = streamkit.run(pipeline, device=device, limit=limit)
+    objects = 0
     for frame in frames:
         objects += len(frame.detections)
     assert objects

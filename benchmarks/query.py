@@ -61,7 +61,8 @@ def make(folder: Path, files: int, frames: int, objects: int, first: int = 0) ->
     text = json.dumps({"schema": SCHEMA, "pipeline": "0123456789abcdef", "identity": about})
     (folder / MANIFEST).write_text(text)
     for number in range(first, first + files):
-        key, source = f"cam-{number:016x}", f"2026/cam{number % 50}/{number:06}.mp4"
+        key = f"cam-{number:016x}"
+        source = f"2026/cam{number % 50}/{number:06}.mp4"
         rng = np.random.default_rng(number)
         for name, table in _parts(rng, key, source, frames, objects, schemas).items():
             pq.write_table(table, folder / name / f"{key}.parquet", compression="zstd")
@@ -69,30 +70,56 @@ def make(folder: Path, files: int, frames: int, objects: int, first: int = 0) ->
 
 def _parts(
     rng: np.random.Generator, key: str, source: str, frames: int, objects: int, schemas: dict[str, Any]
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     frame = np.sort(rng.integers(0, frames, objects)).astype(np.int32)
     kind = rng.choice(len(LABELS), objects, p=[0.5, 0.3, 0.1, 0.05, 0.05]).astype(np.int32)
     xy = rng.integers(0, 60_000, (objects, 2)) / 100
     boxes = np.hstack([xy, xy + rng.integers(1000, 20_000, (objects, 2)) / 100]).astype(np.float32)
     score = (rng.integers(2500, 10_000, objects) / 10_000).astype(np.float32)
     made = {
-        "key": [key] * objects, "source": [source] * objects, "frame": frame, "pts_s": frame / 25, "stage":
-        ["detect"] * objects, "label": [LABELS[one] for one in kind], "class_id": kind, "score": score,
-        "damaged": np.zeros(objects, bool), **dict(zip(("x1", "y1", "x2", "y2"), boxes.T, strict=True)),
-        "track_id": rng.integers(1, 30, objects), "predicted": np.zeros(objects, bool),
-    }  # fmt: skip
+        "key": [key] * objects,
+        "source": [source] * objects,
+        "frame": frame,
+        "pts_s": frame / 25,
+        "stage": ["detect"] * objects,
+        "label": [LABELS[one] for one in kind],
+        "class_id": kind,
+        "score": score,
+        "damaged": np.zeros(objects, bool),
+        **dict(zip(("x1", "y1", "x2", "y2"), boxes.T, strict=True)),
+        "track_id": rng.integers(1, 30, objects),
+        "predicted": np.zeros(objects, bool),
+    }
     counts = np.bincount(frame, minlength=frames).astype(np.int32)
     every = np.arange(frames, dtype=np.int32)
     shown = {
-        "key": [key] * frames, "source": [source] * frames, "frame": every, "pts_s": every / 25,
-        "width": np.full(frames, 1920, np.int32), "height": np.full(frames, 1080, np.int32), "objects": counts,
-        "error": [None] * frames, "damaged": np.zeros(frames, bool), "facts": [None] * frames,
-    }  # fmt: skip
+        "key": [key] * frames,
+        "source": [source] * frames,
+        "frame": every,
+        "pts_s": every / 25,
+        "width": np.full(frames, 1920, np.int32),
+        "height": np.full(frames, 1080, np.int32),
+        "objects": counts,
+        "error": [None] * frames,
+        "damaged": np.zeros(frames, bool),
+        "facts": [None] * frames,
+    }
     row = {
-        "key": key, "source": source, "path": f"/videos/{source}", "size": 1000, "version": "1", "status": "done",
-        "frames": frames, "objects": objects, "processed_s": frames / 25, "codec": "h264", "width": 1920,
-        "height": 1080, "fps": 25.0, "pipeline": "0123456789abcdef",
-    }  # fmt: skip
+        "key": key,
+        "source": source,
+        "path": f"/videos/{source}",
+        "size": 1000,
+        "version": "1",
+        "status": "done",
+        "frames": frames,
+        "objects": objects,
+        "processed_s": frames / 25,
+        "codec": "h264",
+        "width": 1920,
+        "height": 1080,
+        "fps": 25.0,
+        "pipeline": "0123456789abcdef",
+    }
     return {
         "objects": pa.table(made, schemas["objects"]),
         "frames": pa.table(shown, schemas["frames"]),

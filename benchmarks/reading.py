@@ -48,7 +48,8 @@ class Score:
 def film(text: str, height: float, rng: np.random.Generator, fps: float = 25.0, corners: bool = True) -> list[Frame]:
     """Draw a track of 2 s, with its box and, if wanted, its corners as a rotated box."""
     high = int(2.6 * height) // 2 * 2 + 20
-    track, made = PlateTrack(text, height, rng, (int(7 * height) // 2 * 2 + 40, high)), []
+    track = PlateTrack(text, height, rng, (int(7 * height) // 2 * 2 + 40, high))
+    made = []
     for n in range(int(SECONDS * fps)):
         picture = track.frame(n / (SECONDS * fps - 1))
         (frame,) = frames(1, pixels=np.repeat(picture[:, :, None], 3, 2), start=n, step_s=1 / fps)
@@ -60,12 +61,23 @@ def film(text: str, height: float, rng: np.random.Generator, fps: float = 25.0, 
 
 
 def score(
-    card: Any, height: float, tracks: int, seed: int, *, fps: float = 25.0, corners: bool = True, batch: int = 1,
+    card: Any,
+    height: float,
+    tracks: int,
+    seed: int,
+    *,
+    fps: float = 25.0,
+    corners: bool = True,
+    batch: int = 1,
     **options: Any,
-) -> Score:  # fmt: skip
+) -> Score:
     """Read that many tracks of plates of one height."""
-    rng, readings = np.random.default_rng(seed), list[str]()
-    single, exact, told, wrong = 0, 0, 0, 0
+    rng = np.random.default_rng(seed)
+    readings = list[str]()
+    single = 0
+    exact = 0
+    told = 0
+    wrong = 0
 
     class Read(read.Read):
         def _text(self, best: np.ndarray) -> tuple[str, Sequence[float], float]:

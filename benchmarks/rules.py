@@ -25,7 +25,8 @@ from streamkit.rules.scope import Facts, Scope, ZoneScope
 
 LABELS = ("person", "car", "truck", "bicycle")
 AREAS = 8
-_WIDTH, _HEIGHT = 1920, 1080
+_WIDTH = 1920
+_HEIGHT = 1080
 
 COUNTING = (
     "count({label}) > {n}",
@@ -53,10 +54,13 @@ def above() -> Scope:
 
 def engine(kind: str, n: int) -> RuleEngine:
     """An engine with `n` rules of a kind."""
-    facts, seen, forms = Facts(), above(), KINDS[kind]
+    facts = Facts()
+    seen = above()
+    forms = KINDS[kind]
     rules = []
     for i in range(n):
-        label, other = LABELS[i % 4], LABELS[(i + 1) % 4]
+        label = LABELS[i % 4]
+        other = LABELS[(i + 1) % 4]
         values: dict[str, Any] = {"label": label, "other": other, "area": i % AREAS, "n": 1 + i % 23, "i": i}
         options: dict[str, Any] = {"when": forms[i % len(forms)].format(**values)}
         if kind == "counting" and i % 2:
@@ -88,7 +92,8 @@ def measure(kind: str, rules: int, sources: int, objects: int, n: int) -> tuple[
     slots = {f"s{i}": i for i in range(sources)}
     for slot in slots.values():
         made.begin(slot)
-    found, events = [], 0
+    found = []
+    events = 0
     for batch in batches(sources, objects, n):
         begun = time.thread_time()
         events += sum(1 for _ in made.step(batch, slots))

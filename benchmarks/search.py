@@ -43,13 +43,20 @@ def make(path: Path, tracks: int, values: int, per_file: int = 100) -> None:
             numbers = np.arange(first, first + count)
             files = [f"video-{number:05d}" for number in numbers // per_file]
             offsets = np.arange(0, (count + 1) * values, values, dtype=np.int32)
-            rows = pa.table({
-                "key": files, "source": files, "stage": ["detect"] * count, "label": ["car"] * count,
-                "track_id": numbers % per_file, "frame": (numbers % per_file).astype(np.int32),
-                "pts_s": numbers % per_file / 25,
-                "begin_s": np.zeros(count), "end_s": np.ones(count),
-                "embedding": pa.ListArray.from_arrays(pa.array(offsets), pa.array(vectors.reshape(-1))),
-            })  # fmt: skip
+            rows = pa.table(
+                {
+                    "key": files,
+                    "source": files,
+                    "stage": ["detect"] * count,
+                    "label": ["car"] * count,
+                    "track_id": numbers % per_file,
+                    "frame": (numbers % per_file).astype(np.int32),
+                    "pts_s": numbers % per_file / 25,
+                    "begin_s": np.zeros(count),
+                    "end_s": np.ones(count),
+                    "embedding": pa.ListArray.from_arrays(pa.array(offsets), pa.array(vectors.reshape(-1))),
+                }
+            )
             database.register("incoming", rows)
             database.execute("INSERT INTO tracks SELECT * FROM incoming")
             database.execute("INSERT INTO frames SELECT key, source, frame, pts_s, MAP {'car': 1} FROM incoming")
@@ -71,7 +78,8 @@ def main() -> None:
         for _ in range(2):
             for what, where in QUERIES.items():
                 with Database(path, ()) as database:
-                    before, cpu = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
+                    before = time.perf_counter()
+                    cpu = resource.getrusage(resource.RUSAGE_SELF)
                     found = list(database.like(vector, None, where, 50))
                     after = resource.getrusage(resource.RUSAGE_SELF)
                     spent = after.ru_utime + after.ru_stime - cpu.ru_utime - cpu.ru_stime

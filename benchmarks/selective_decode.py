@@ -69,9 +69,15 @@ def rows(path: str, device: Device, *, threads: int = 1, rounds: int = 3) -> Ite
     length_s = info.duration_s or 10.0
     middle: dict[str, Any] = {"start_s": 0.5 * length_s, "end_s": 0.5 * length_s + 0.1 * length_s}
     ways: list[tuple[str, dict[str, Any]]] = [
-        ("all", {}), ("keyframes", {"keyframes": True}), ("every: 2", {"every": 2}), ("every: 5", {"every": 5}),
-        ("every: 25", {"every": 25}), ("every: 100", {"every": 100}), ("fps: 1", {"fps": 1.0}), ("a tenth", middle),
-    ]  # fmt: skip
+        ("all", {}),
+        ("keyframes", {"keyframes": True}),
+        ("every: 2", {"every": 2}),
+        ("every: 5", {"every": 5}),
+        ("every: 25", {"every": 25}),
+        ("every: 100", {"every": 100}),
+        ("fps: 1", {"fps": 1.0}),
+        ("a tenth", middle),
+    ]
     whole_s = 0.0
     for way, part in ways:
         reads = [_read(path, device, threads, **part) for _ in range(rounds)]
@@ -83,7 +89,7 @@ def rows(path: str, device: Device, *, threads: int = 1, rounds: int = 3) -> Ite
 
 def _read(
     path: str, device: Device, threads: int, *, every: int = 1, fps: float | None = None, **part: Any
-) -> tuple[int, int, float]:  # fmt: skip
+) -> tuple[int, int, float]:
     """The number of selected and of decoded frames, and the seconds it took."""
     from streamkit.media.frame_sampling import FrameSampler
     from streamkit.media.reader import VideoReader
@@ -98,7 +104,8 @@ def _read(
     with closing(VideoReader(path, device, shared_pool(device), counters, threads=threads)) as reader:
         seen = frames = 0
         for number, frame in reader.frames(sampler=sampler, **part):
-            seen, frames = seen + 1, frames + taken.accepts(number, frame.pts_s)
+            seen = seen + 1
+            frames = frames + taken.accepts(number, frame.pts_s)
     return frames, seen + counters[UNWANTED], clock() - begun_s
 
 

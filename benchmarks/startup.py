@@ -25,7 +25,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-_TICK_S, _ROW_S, _LONG_S, _STALL_S = 0.002, 0.1, 0.02, 0.08
+_TICK_S = 0.002
+_ROW_S = 0.1
+_LONG_S = 0.02
+_STALL_S = 0.08
 _WATCHED = (
     "streamkit.media.surfaces:SurfacePool._allocate",
     "streamkit.media.nv_sessions:_create",
@@ -106,7 +109,8 @@ class Log:
 
     def stack(self, why: str) -> None:
         """Log the stacks of all threads, equal stacks counted together."""
-        frames, found = sys._current_frames(), Counter[str]()
+        frames = sys._current_frames()
+        found = Counter[str]()
         for thread in threading.enumerate():
             if thread.ident in frames and thread is not threading.current_thread():
                 last = traceback.extract_stack(frames[thread.ident])[-3:]
@@ -119,7 +123,9 @@ class Watch:
     """Samples every 2 ms, and adds a row every tenth of a second."""
 
     def __init__(self, pipeline: Any, log: Log, device: Any) -> None:
-        self.pipeline, self.log, self.rows = pipeline, log, list[dict[str, Any]]()
+        self.pipeline = pipeline
+        self.log = log
+        self.rows = list[dict[str, Any]]()
         self._over = threading.Event()
         self._before: Counter[str] = Counter()
         self._latency: Any = None
@@ -149,14 +155,18 @@ class Watch:
             for one in list(self.pipeline._runners):
                 call = one.call
                 if call is not None and now_s - call[0] > worst_s:
-                    worst_s, worst = now_s - call[0], one.node.id
+                    worst_s = now_s - call[0]
+                    worst = one.node.id
             stalled = now_s - begun_s - _TICK_S > _STALL_S or worst_s > _STALL_S
             if stalled and now_s - logged_s > 0.25 and len(self.log.stacks) < 60:
                 logged_s = now_s
                 self.log.stack(f"lock {late_s * 1e3:.0f} ms, {worst or 'no stage'} {worst_s * 1e3:.0f} ms")
             if now_s - shown_s >= _ROW_S:
                 self.rows.append(self._row(now_s, late_s, worst, worst_s))
-                shown_s, late_s, worst_s, worst = now_s, 0.0, 0.0, ""
+                shown_s = now_s
+                late_s = 0.0
+                worst_s = 0.0
+                worst = ""
 
     def stop(self) -> None:
         self._over.set()
@@ -164,7 +174,8 @@ class Watch:
     def _row(self, now_s: float, late_s: float, worst: str, worst_s: float) -> dict[str, Any]:
         from streamkit.core.counters import Counters
 
-        pipeline, states = self.pipeline, self.pipeline.states.values()
+        pipeline = self.pipeline
+        states = self.pipeline.states.values()
         counts: Counter[str] = Counter()
         for state in states:
             counts.update(Counters.total([state.counters, state.drops]))
@@ -180,11 +191,17 @@ class Watch:
         }
         self._before = counts
         return {
-            "at_s": self.log.at(now_s), "lock_ms": round(late_s * 1e3, 1), "stage": worst,
-            "stage_ms": round(worst_s * 1e3, 1), "p99_ms": self._p99(), "begun": sum(s.frames > 0 for s in states),
-            "waiting": pipeline._batcher.waiting, "transit_ms": round(pipeline._batcher._transit_s * 1e3, 1),
-            "pool_mb": round(self._pool()), "new": new,
-        }  # fmt: skip
+            "at_s": self.log.at(now_s),
+            "lock_ms": round(late_s * 1e3, 1),
+            "stage": worst,
+            "stage_ms": round(worst_s * 1e3, 1),
+            "p99_ms": self._p99(),
+            "begun": sum(s.frames > 0 for s in states),
+            "waiting": pipeline._batcher.waiting,
+            "transit_ms": round(pipeline._batcher._transit_s * 1e3, 1),
+            "pool_mb": round(self._pool()),
+            "new": new,
+        }
 
     def _p99(self) -> float:
         from streamkit.runtime.execution.meters import Histogram
@@ -192,7 +209,8 @@ class Watch:
         found = max(self.pipeline.latency.values(), key=lambda one: int(one.counts.sum()), default=None)
         if found is None:
             return 0.0
-        counts, made = found.counts.copy(), Histogram()
+        counts = found.counts.copy()
+        made = Histogram()
         made.counts = counts if self._latency is None else counts - self._latency
         self._latency = counts
         return made.summary()["p99_ms"] if made.counts.any() else 0.0

@@ -120,7 +120,8 @@ class TorchNetwork(torch.nn.Module):
     def _conv(self, node: OnnxNode, image: Any, weight: Any, bias: Any = None) -> Any:
         attributes = node.attributes
         image, padding = _padded(image, attributes.get("pads", (0, 0, 0, 0)), 0.0)
-        strides, dilations = attributes.get("strides", (1, 1)), attributes.get("dilations", (1, 1))
+        strides = attributes.get("strides", (1, 1))
+        dilations = attributes.get("dilations", (1, 1))
         return functional.conv2d(image, weight, bias, strides, padding, dilations, attributes.get("group", 1))
 
     def _convtranspose(self, node: OnnxNode, image: Any, weight: Any, bias: Any = None) -> Any:
@@ -131,7 +132,8 @@ class TorchNetwork(torch.nn.Module):
 
     def _maxpool(self, node: OnnxNode, image: Any) -> Any:
         image, padding = _padded(image, node.attributes.get("pads", (0, 0, 0, 0)), torch.finfo(image.dtype).min)
-        kernel, strides = node.attributes["kernel_shape"], node.attributes.get("strides", (1, 1))
+        kernel = node.attributes["kernel_shape"]
+        strides = node.attributes.get("strides", (1, 1))
         return functional.max_pool2d(
             image, kernel, strides, padding, ceil_mode=bool(node.attributes.get("ceil_mode", 0))
         )
@@ -139,8 +141,10 @@ class TorchNetwork(torch.nn.Module):
     def _averagepool(self, node: OnnxNode, image: Any) -> Any:
         attributes = node.attributes
         top, left, *_ = attributes.get("pads", (0, 0, 0, 0))
-        kernel, strides = attributes["kernel_shape"], attributes.get("strides", (1, 1))
-        ceil, counts = bool(attributes.get("ceil_mode", 0)), bool(attributes.get("count_include_pad", 0))
+        kernel = attributes["kernel_shape"]
+        strides = attributes.get("strides", (1, 1))
+        ceil = bool(attributes.get("ceil_mode", 0))
+        counts = bool(attributes.get("count_include_pad", 0))
         return functional.avg_pool2d(image, kernel, strides, (top, left), ceil, counts)
 
     def _globalaveragepool(self, node: OnnxNode, image: Any) -> Any:
@@ -209,7 +213,8 @@ class TorchNetwork(torch.nn.Module):
         return values.permute(node.attributes.get("perm", list(range(values.ndim))[::-1]))
 
     def _slice(self, node: OnnxNode, values: Any, *_: Any) -> Any:
-        starts, ends = self._numbers(node, "starts", 1), self._numbers(node, "ends", 2)
+        starts = self._numbers(node, "starts", 1)
+        ends = self._numbers(node, "ends", 2)
         assert starts is not None
         assert ends is not None
         axes = self._numbers(node, "axes", 3) or list(range(len(starts)))
@@ -231,7 +236,8 @@ class TorchNetwork(torch.nn.Module):
     def _topk(self, node: OnnxNode, values: Any, *_: Any) -> Any:
         counts = self._numbers(node, "k", 1)
         assert counts is not None
-        largest, ordered = bool(node.attributes.get("largest", 1)), bool(node.attributes.get("sorted", 1))
+        largest = bool(node.attributes.get("largest", 1))
+        ordered = bool(node.attributes.get("sorted", 1))
         return tuple(torch.topk(values, counts[0], node.attributes.get("axis", -1), largest, ordered))
 
     def _pad(self, node: OnnxNode, values: Any, *_: Any) -> Any:

@@ -15,7 +15,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 FILE = ROOT / "docs" / "http_examples.json"
 API = "/api/v1"
-_TEXT, _ITEMS, _MOST = 240, 2, 1600  # characters of a text, items of a list, characters of an example
+# characters of a text, items of a list, characters of an example
+_TEXT = 240
+_ITEMS = 2
+_MOST = 1600
 
 PIPELINE = """
 sources:

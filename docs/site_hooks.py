@@ -124,7 +124,7 @@ def _reference() -> Iterator[tuple[str, str]]:
         pipeline_keys,
         record_fields,
         stage_pages,
-    )  # fmt: skip
+    )
 
     from streamkit.core.stage import default_registry
 
@@ -181,7 +181,8 @@ def _place(name: str) -> str:
 def _targets(source: str, text: str) -> Iterator[tuple[str, str]]:
     """The links of a page to files of the repository outside docs/: as written, and the file's name."""
     for link in _LINK.findall(_CODE.sub("", text)):
-        path, home = link.partition("#")[0], _home(source)
+        path = link.partition("#")[0]
+        home = _home(source)
         name = posixpath.normpath(posixpath.join(posixpath.dirname(home), path))
         if path and ":" not in path and (home in PROJECT or not name.startswith("docs/")) and (ROOT / name).exists():
             yield link, name
@@ -232,7 +233,8 @@ def _kept(nav: list[Any], pages: set[str]) -> list[Any]:
     for entry in nav:
         title, value = next(iter(entry.items())) if isinstance(entry, dict) else (None, entry)
         if value == "reference/stages":
-            title, value = title or "Stages", _stage_nav()
+            title = title or "Stages"
+            value = _stage_nav()
         elif isinstance(value, str) and not value.endswith(".md"):
             found = (one for one in pages if one.startswith(f"{value}/"))
             value = sorted(found, key=lambda one: (not one.endswith(("/index.md", "/README.md")), one))

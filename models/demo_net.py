@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-WIDTH, HEIGHT = 640, 384
+WIDTH = 640
+HEIGHT = 384
 STRIDES = (4, 8, 16)
 
 
@@ -39,7 +40,8 @@ class Context(nn.Module):
 
     def __init__(self, c: int) -> None:
         super().__init__()
-        self.into, self.out = conv(c, c // 2, 1), conv(c * 2, c, 1)
+        self.into = conv(c, c // 2, 1)
+        self.out = conv(c * 2, c, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         """Same shape in and out."""
@@ -62,8 +64,10 @@ class DemoNet(nn.Module):
         self.stage4 = nn.Sequential(conv(3, 16, 3, 2), conv(16, a, 3, 2), Residual(a))
         self.stage8 = nn.Sequential(conv(a, b, 3, 2), Residual(b), Residual(b))
         self.stage16 = nn.Sequential(conv(b, c, 3, 2), Residual(c), Residual(c), Residual(c), Context(c))
-        self.down16, self.down8 = conv(c, b, 1), conv(b, a, 1)
-        self.side8, self.side4 = conv(b, b, 1), conv(a, a, 1)
+        self.down16 = conv(c, b, 1)
+        self.down8 = conv(b, a, 1)
+        self.side8 = conv(b, b, 1)
+        self.side4 = conv(a, a, 1)
         self.mix8 = conv(b, b)
         self.trunks = nn.ModuleList([conv(a, 32), conv(b, b), conv(b, 64)])
         self.heads = nn.ModuleList([nn.Conv2d(n, 4 + classes, 1) for n in (32, b, 64)])
@@ -90,7 +94,8 @@ class DemoNet(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """The decoded output, (N, 4 + classes, A)."""
         far, logits = self.raw(images)
-        low, high = self.grid - far[:, :2], self.grid + far[:, 2:]
+        low = self.grid - far[:, :2]
+        high = self.grid + far[:, 2:]
         return torch.cat([(low + high) / 2, high - low, logits.sigmoid()], 1)
 
 
@@ -98,7 +103,8 @@ def ciou(a: Tensor, b: Tensor, complete: bool = True) -> Tensor:
     """IoU of boxes (..., 4) x1 y1 x2 y2; `complete` also counts center distance and aspect (Zheng et al., 2020)."""
     side = (torch.minimum(a[..., 2:], b[..., 2:]) - torch.maximum(a[..., :2], b[..., :2])).clamp(min=0)
     inter = side.prod(-1)
-    wh_a, wh_b = (a[..., 2:] - a[..., :2]).clamp(min=1e-3), (b[..., 2:] - b[..., :2]).clamp(min=1e-3)
+    wh_a = (a[..., 2:] - a[..., :2]).clamp(min=1e-3)
+    wh_b = (b[..., 2:] - b[..., :2]).clamp(min=1e-3)
     iou = inter / (wh_a.prod(-1) + wh_b.prod(-1) - inter + 1e-6)
     if not complete:
         return iou
@@ -118,12 +124,18 @@ class Loss:
     """
 
     def __init__(self, net: DemoNet, top: int = 10, alpha: float = 0.5, beta: float = 6.0) -> None:
-        self.grid, self.stride, self.classes = net.grid.T, net.stride, net.classes
-        self.top, self.alpha, self.beta = top, alpha, beta
+        self.grid = net.grid.T
+        self.stride = net.stride
+        self.classes = net.classes
+        self.top = top
+        self.alpha = alpha
+        self.beta = beta
 
     def __call__(self, far: Tensor, logits: Tensor, boxes: Tensor, labels: Tensor) -> Tensor:
         """The loss of a batch, one number, from what `DemoNet.raw` gave."""
-        far, logits = far.transpose(1, 2), logits.transpose(1, 2)  # (N, A, 4), (N, A, C)
+        # (N, A, 4), (N, A, C)
+        far = far.transpose(1, 2)
+        logits = logits.transpose(1, 2)
         guess = torch.cat([self.grid - far[..., :2], self.grid + far[..., 2:]], -1)
         owner, quality, spare = self._assign(guess.detach(), logits.detach().sigmoid(), boxes, labels)
         taken = owner >= 0
@@ -139,7 +151,8 @@ class Loss:
     @torch.no_grad()
     def _assign(self, guess: Tensor, scores: Tensor, boxes: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """For each place, (N, A): its object or -1, its target score, whether it lies in an ignored object."""
-        center, half = (boxes[..., :2] + boxes[..., 2:]) / 2, (boxes[..., 2:] - boxes[..., :2]) / 2
+        center = (boxes[..., :2] + boxes[..., 2:]) / 2
+        half = (boxes[..., 2:] - boxes[..., :2]) / 2
         off = (self.grid - center[:, :, None]).abs()  # (N, M, A, 2)
         inside = (off <= half[:, :, None]).all(-1)
         spare = (inside & (labels == -2)[..., None]).any(1)

@@ -18,7 +18,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-WIDTH, HEIGHT = 16, 32
+WIDTH = 16
+HEIGHT = 32
 LEVELS = (30.0, 95.0, 160.0, 225.0)  # of red, green and blue: their combinations are the colors
 STRIPES = (0.05, 0.35, 0.65, 0.95)  # the middle of each, as a share of the height
 OFFSET = 16.0  # added before the logarithm: dark pixels are mostly noise
@@ -40,9 +41,13 @@ def network() -> onnx.ModelProto:
     kernel = (2 * places @ SPACE / SOFTNESS).astype(np.float32)[:, :, None, None]
     bias = (-(places**2).sum(axis=1) / SOFTNESS).astype(np.float32)
     constants = {
-        "kernel": kernel, "bias": bias, "weights": weights(), "pixels": np.array([0, len(places), -1]),
-        "offset": np.float32(OFFSET), "length": np.array([0, len(places) * len(STRIPES)]),
-    }  # fmt: skip
+        "kernel": kernel,
+        "bias": bias,
+        "weights": weights(),
+        "pixels": np.array([0, len(places), -1]),
+        "offset": np.float32(OFFSET),
+        "length": np.array([0, len(places) * len(STRIPES)]),
+    }
     nodes = [
         helper.make_node("Add", ["images", "offset"], ["above"]),
         helper.make_node("Log", ["above"], ["logarithms"]),

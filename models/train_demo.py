@@ -57,10 +57,12 @@ def lesson(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     cv2.setNumThreads(1)
     pictures, records = film(seed, int(np.random.default_rng(seed).integers(0, 340)), 60, check=False)
     step = 4
-    boxes, labels = np.zeros((60 // step, ROOM, 4), np.float32), np.full((60 // step, ROOM), -1, np.int64)
+    boxes = np.zeros((60 // step, ROOM, 4), np.float32)
+    labels = np.full((60 // step, ROOM), -1, np.int64)
     for n, record in enumerate(records[::step]):
         for m, item in enumerate(record["objects"][:ROOM]):
-            boxes[n, m], labels[n, m] = item["box"], -2 if ignored(item) else item["class_id"]
+            boxes[n, m] = item["box"]
+            labels[n, m] = -2 if ignored(item) else item["class_id"]
     return pictures[::step], boxes, labels
 
 
@@ -75,7 +77,8 @@ def augment(pictures: Tensor, boxes: Tensor, labels: Tensor, strength: float) ->
 
     `strength` 0 only mirrors and recolors. Half of the frames are not zoomed, to keep the codec's traces as they are.
     """
-    n, device = len(pictures), pictures.device
+    n = len(pictures)
+    device = pictures.device
     u = lambda low, high, *shape: torch.empty(n, *shape, device=device).uniform_(low, high)  # noqa: E731
     zoomed = (u(0, 1) < 0.5 * strength).float()
     zoom = torch.exp(zoomed * u(-0.3, 0.3))
@@ -84,7 +87,8 @@ def augment(pictures: Tensor, boxes: Tensor, labels: Tensor, strength: float) ->
     # A source point p, from the source's middle, goes to q = zoom * flip * p + move, from the canvas' middle.
     turn = torch.stack([1 / (zoom * flip), 1 / zoom], 1)
     theta = torch.zeros(n, 2, 3, device=device)
-    theta[:, 0, 0], theta[:, 1, 1] = turn[:, 0], turn[:, 1] * HEIGHT / 360
+    theta[:, 0, 0] = turn[:, 0]
+    theta[:, 1, 1] = turn[:, 1] * HEIGHT / 360
     theta[:, :, 2] = -move * turn / torch.tensor([WIDTH / 2, 360 / 2], device=device)
     images = pictures.permute(0, 3, 1, 2).float() / 255
     gain = u(0.75, 1.25, 1, 1, 1) * u(0.93, 1.07, 3, 1, 1)
@@ -101,7 +105,8 @@ def augment(pictures: Tensor, boxes: Tensor, labels: Tensor, strength: float) ->
     limit = torch.tensor([WIDTH, HEIGHT] * 2, device=device)
     whole = torch.cat([torch.minimum(a, b), torch.maximum(a, b)], -1) + limit / 2
     cut = torch.minimum(whole.clamp(min=0), limit)
-    size, full = cut[..., 2:] - cut[..., :2], whole[..., 2:] - whole[..., :2]
+    size = cut[..., 2:] - cut[..., :2]
+    full = whole[..., 2:] - whole[..., :2]
     left = size.prod(-1) / full.prod(-1).clamp(min=1e-6)
     poor = (size.amax(-1) < MIN_SIDE) | (left < 0.5)
     return images, cut, torch.where((labels >= 0) & poor, -2, labels)
@@ -117,7 +122,9 @@ def train(net: DemoNet, lessons: tuple[Tensor, Tensor, Tensor], minutes: float, 
     other = [p for p in net.parameters() if p.ndim <= 1]
     groups = [{"params": decay, "weight_decay": 0.02}, {"params": other, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, rate)
-    start, step, shown = time.monotonic(), 0, torch.zeros((), device=device)
+    start = time.monotonic()
+    step = 0
+    shown = torch.zeros((), device=device)
     while (done := (time.monotonic() - start) / (60 * minutes)) < 1:
         pick = torch.randint(len(pictures), (batch,), device=device)
         most = int((labels[pick] != -1).sum(1).max())
@@ -148,7 +155,8 @@ def train(net: DemoNet, lessons: tuple[Tensor, Tensor, Tensor], minutes: float, 
 @torch.no_grad()
 def detect(net: DemoNet, pictures: np.ndarray, iou: float, score: float = 0.01) -> list[np.ndarray]:
     """Detections of every frame, (n, 6) x1 y1 x2 y2 in source pixels, score, class, after NMS within each class."""
-    device, found = next(net.parameters()).device, []
+    device = next(net.parameters()).device
+    found = []
     for chunk in np.array_split(pictures, max(len(pictures) // 25, 1)):
         images = torch.full((len(chunk), 3, HEIGHT, WIDTH), PAD, device=device)
         images[:, :, TOP : TOP + 360] = torch.from_numpy(chunk).to(device).permute(0, 3, 1, 2).float() / 255
@@ -158,7 +166,8 @@ def detect(net: DemoNet, pictures: np.ndarray, iou: float, score: float = 0.01) 
                 best = np.argsort(-out[4 + c])[:300]
                 cx, cy, w, h, s = out[[0, 1, 2, 3, 4 + c]][:, best[out[4 + c][best] >= score]]
                 boxes = np.stack([cx - w / 2, cy - h / 2 - TOP, cx + w / 2, cy + h / 2 - TOP], 1)
-                over, keep = np.triu(box_iou(boxes, boxes) > iou, 1), np.ones(len(s), bool)
+                over = np.triu(box_iou(boxes, boxes) > iou, 1)
+                keep = np.ones(len(s), bool)
                 for n in range(len(s)):
                     if keep[n]:
                         keep &= ~over[n]

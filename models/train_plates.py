@@ -27,7 +27,8 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
 from samples.plates import DIGITS, LETTERS, PlateTrack, random_text  # noqa: E402
 
-WIDTH, HEIGHT = 128, 32
+WIDTH = 128
+HEIGHT = 32
 ALPHABET = DIGITS + LETTERS
 PATTERNS = ("A-AA 9999", "AA-AA 999", "AAA-A 99", "AA99 AAA", "AA-999-AA", "AAA-9999", "9AAA999", "A 999 AA")
 LONGEST = 10
@@ -45,9 +46,12 @@ class PlateNet(nn.Module):
             return [layer, nn.BatchNorm2d(made), nn.ReLU()]
 
         self.columns = nn.Sequential(
-            *block(1, 16, 5, 2), *block(16, 32, 3, 2), *block(32, 48, 3, (2, 1)), *block(48, 64, 3, (2, 1)),
+            *block(1, 16, 5, 2),
+            *block(16, 32, 3, 2),
+            *block(32, 48, 3, (2, 1)),
+            *block(48, 64, 3, (2, 1)),
             *block(64, 64, (2, 1), 1),
-        )  # fmt: skip
+        )
         self.context = nn.Sequential(nn.Conv1d(64, 64, 5, padding=2, bias=False), nn.BatchNorm1d(64), nn.ReLU())
         self.classes = nn.Conv1d(64, len(ALPHABET) + 1, 1)
 
@@ -65,7 +69,8 @@ def cut_out(picture: np.ndarray, corners: np.ndarray, rng: np.random.Generator) 
     """A plate as a detector's box or corners cut it, (32, 128) uint8; both are a little off."""
     height = float(np.linalg.norm(corners[3] - corners[0]))
     if rng.random() < 0.4:
-        (left, top), (right, bottom) = corners.min(0), corners.max(0)
+        left, top = corners.min(0)
+        right, bottom = corners.max(0)
         corners = np.array([[left, top], [right, top], [right, bottom], [left, bottom]])
         corners = corners + np.repeat(rng.normal(0, 0.05 * height, (2, 2)), 2, 0)[[0, 2, 3, 1]] * [[1, 1]]
     else:
@@ -79,7 +84,8 @@ def draw(seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Plates (count, 32, 128) uint8 and their characters (count, LONGEST), 0 behind the last."""
     cv2.setNumThreads(1)
     rng = np.random.default_rng(seed)
-    images, texts = np.zeros((count, HEIGHT, WIDTH), np.uint8), np.zeros((count, LONGEST), np.int64)
+    images = np.zeros((count, HEIGHT, WIDTH), np.uint8)
+    texts = np.zeros((count, LONGEST), np.int64)
     for n in range(count):
         if n % 2 == 0:  # two views of each plate
             pattern = str(rng.choice(PATTERNS))
@@ -134,9 +140,15 @@ def export(net: PlateNet, path: Path) -> None:
     """Write the network as ONNX opset 17 with a dynamic batch."""
     names = {"images": {0: "N"}, "probabilities": {0: "N"}}
     torch.onnx.export(
-        net.eval(), (torch.zeros(1, 3, HEIGHT, WIDTH),), str(path), input_names=["images"],
-        output_names=["probabilities"], dynamic_axes=names, opset_version=17, dynamo=False,
-    )  # fmt: skip
+        net.eval(),
+        (torch.zeros(1, 3, HEIGHT, WIDTH),),
+        str(path),
+        input_names=["images"],
+        output_names=["probabilities"],
+        dynamic_axes=names,
+        opset_version=17,
+        dynamo=False,
+    )
 
 
 def main() -> None:
@@ -150,7 +162,8 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     options = parser.parse_args()
 
-    begun, each = time.monotonic(), 500
+    begun = time.monotonic()
+    each = 500
     with ProcessPoolExecutor(options.workers) as pool:
         seeds = range(1000, 1000 + options.plates // each)
         drawn = list(pool.map(draw, seeds, [each] * len(seeds)))

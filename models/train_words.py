@@ -41,13 +41,24 @@ from samples.scene import plan  # noqa: E402
 from samples.score import ignored, mean_average_precision  # noqa: E402
 
 COLORS = {
-    "red": (176, 36, 42), "white": (228, 228, 226), "black": (32, 34, 40), "gray": (126, 131, 132),
-    "blue": (34, 72, 138), "yellow": (212, 182, 56), "green": (45, 112, 76), "orange": (196, 104, 46),
-    "silver": (188, 200, 206), "purple": (110, 50, 98), "azure": (110, 160, 200),
-}  # fmt: skip
+    "red": (176, 36, 42),
+    "white": (228, 228, 226),
+    "black": (32, 34, 40),
+    "gray": (126, 131, 132),
+    "blue": (34, 72, 138),
+    "yellow": (212, 182, 56),
+    "green": (45, 112, 76),
+    "orange": (196, 104, 46),
+    "silver": (188, 200, 206),
+    "purple": (110, 50, 98),
+    "azure": (110, 160, 200),
+}
 NOUNS = ("car", "van", "person", "bike")
-TEXTS = (*NOUNS, *(f"{color} {noun}" for noun in ("car", "van") for color in COLORS),
-         *(f"person in {color}" for color in COLORS))  # fmt: skip
+TEXTS = (
+    *NOUNS,
+    *(f"{color} {noun}" for noun in ("car", "van") for color in COLORS),
+    *(f"person in {color}" for color in COLORS),
+)
 WORDS = ("[PAD]", "[UNK]", *NOUNS, "in", *COLORS)
 LENGTH = 4
 VAN = 2
@@ -106,10 +117,12 @@ def draw_scene(seed: int) -> tuple[list[bytes], list[dict]]:
 
 def targets(records: list[dict]) -> tuple[Tensor, Tensor]:
     """Boxes (n, ROOM, 4) in source pixels, and texts (n, ROOM): -1 for none, -2 for what is ignored."""
-    boxes, texts = np.zeros((len(records), ROOM, 4), np.float32), np.full((len(records), ROOM), -1, np.int64)
+    boxes = np.zeros((len(records), ROOM, 4), np.float32)
+    texts = np.full((len(records), ROOM), -1, np.int64)
     for n, record in enumerate(records):
         for m, item in enumerate(record["objects"][:ROOM]):
-            boxes[n, m], texts[n, m] = item["box"], -2 if ignored(item) else item["class_id"]
+            boxes[n, m] = item["box"]
+            texts[n, m] = -2 if ignored(item) else item["class_id"]
     return torch.from_numpy(boxes), torch.from_numpy(texts)
 
 
@@ -154,18 +167,23 @@ def places_of(net: WordsNet, images: Tensor, boxes: Tensor, labels: Tensor) -> l
         seen = torch.nonzero(sure[0, 0] > 0.05)[:, 0]
         wanted = aims[kinds >= 0] + torch.tensor([0.0, TOP, 0.0, TOP])
         overlap = ciou(mine[0].T[seen][:, None], wanted[None], complete=False)
-        owner, fit = torch.full(sure.shape[2:], -1), torch.full(sure.shape[2:], 0.4)
+        owner = torch.full(sure.shape[2:], -1)
+        fit = torch.full(sure.shape[2:], 0.4)
         for m in range(len(wanted)):
             best = overlap[:, m].topk(min(10, len(seen)))
             places = seen[best.indices]
             well = best.values > fit[places]
-            owner[places[well]], fit[places[well]] = m, best.values[well]
-        texts, first = kinds[kinds >= 0], 0
+            owner[places[well]] = m
+            fit[places[well]] = best.values[well]
+        texts = kinds[kinds >= 0]
+        first = 0
         for level, x in enumerate(net.around(frame, levels)):
             count = x.shape[2] * x.shape[3]
             rows = torch.nonzero(owner[first : first + count] >= 0)[:, 0]
-            y, across = rows // x.shape[3], rows % x.shape[3]
-            near, wide = torch.arange(3), functional.pad(x[0], (1, 1, 1, 1))
+            y = rows // x.shape[3]
+            across = rows % x.shape[3]
+            near = torch.arange(3)
+            wide = functional.pad(x[0], (1, 1, 1, 1))
             patches = wide[:, (y[:, None] + near)[:, :, None], (across[:, None] + near)[:, None]].transpose(0, 1)
             found[level].append((patches.half(), texts[owner[first + rows]], fit[first + rows]))
             first += count
@@ -182,7 +200,8 @@ def train_detector(net: WordsNet, text: TextTower, places: list[Places], steps: 
     optimizer = torch.optim.AdamW(parameters, 3e-3, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, steps)
     for step in range(steps):
-        texts, loss = functional.normalize(text(ids, mask), dim=-1), torch.zeros(())
+        texts = functional.normalize(text(ids, mask), dim=-1)
+        loss = torch.zeros(())
         for look, some in zip(net.looks, places, strict=True):
             pick = torch.randint(len(some.texts), (768,))
             hidden = functional.linear(some.patches[pick].float().flatten(1), look[0].weight.flatten(1), look[0].bias)
@@ -213,13 +232,15 @@ def train_crops(crops: CropTower, texts: Tensor, lessons: tuple[Tensor, ...], st
     images, boxes, labels = lessons
     true = torch.from_numpy(truths())
     frame, item = torch.nonzero(labels >= 0, as_tuple=True)
-    scale, bias = torch.nn.Parameter(torch.tensor(10.0)), torch.nn.Parameter(torch.tensor(-5.0))
+    scale = torch.nn.Parameter(torch.tensor(10.0))
+    bias = torch.nn.Parameter(torch.tensor(-5.0))
     optimizer = torch.optim.AdamW([*crops.parameters(), scale, bias], 3e-3, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, steps)
     crops.train()
     for step in range(steps):
         pick = torch.randint(len(frame), (batch,))
-        which, one = frame[pick], item[pick]
+        which = frame[pick]
+        one = item[pick]
         views = crops_of(images[which], boxes[which, one], torch.empty(batch, 4).uniform_(-0.08, 0.08))
         views = torch.where(torch.rand(batch, 1, 1, 1) < 0.5, views.flip(3), views)
         cosine = functional.normalize(crops(views), dim=-1) @ texts.T
@@ -242,13 +263,15 @@ def score(net: WordsNet, texts: Tensor, images: Tensor, records: list[dict]) -> 
     class Closed(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.net, self.classes = net, len(TEXTS)
+            self.net = net
+            self.classes = len(TEXTS)
 
         def forward(self, frames: Tensor) -> Tensor:
             return self.net(frames, texts[None])
 
     found = detect(Closed().eval(), images.numpy(), 0.65, 0.05)
-    exact, true = mean_average_precision(records, found, len(TEXTS)), truths()
+    exact = mean_average_precision(records, found, len(TEXTS))
+    true = truths()
     nouns = []
     for n in range(len(NOUNS)):
         kinds = [
@@ -266,12 +289,27 @@ def export(net: WordsNet, text: TextTower, crops: CropTower, folder: Path) -> No
 
     net, text, crops = (one.eval().float().cpu() for one in (net, text, crops))
     ids, mask = tokens()
-    write(net, (torch.zeros(1, 3, HEIGHT, WIDTH), torch.zeros(1, 2, SIZE)), folder / "demo-words.onnx",
-          {"images": {0: "N"}, "text_embeds": {1: "P"}}, {"output0": {0: "N", 1: "classes"}})  # fmt: skip
-    write(text, (ids[:2], mask[:2]), folder / "demo-words-text.onnx",
-          {"input_ids": {0: "P", 1: "L"}, "attention_mask": {0: "P", 1: "L"}}, {"text_embeds": {0: "P"}})  # fmt: skip
-    write(crops, (torch.zeros(1, 3, SIZE, SIZE),), folder / "demo-words-crop.onnx",
-          {"images": {0: "N"}}, {"image_embeds": {0: "N"}})  # fmt: skip
+    write(
+        net,
+        (torch.zeros(1, 3, HEIGHT, WIDTH), torch.zeros(1, 2, SIZE)),
+        folder / "demo-words.onnx",
+        {"images": {0: "N"}, "text_embeds": {1: "P"}},
+        {"output0": {0: "N", 1: "classes"}},
+    )
+    write(
+        text,
+        (ids[:2], mask[:2]),
+        folder / "demo-words-text.onnx",
+        {"input_ids": {0: "P", 1: "L"}, "attention_mask": {0: "P", 1: "L"}},
+        {"text_embeds": {0: "P"}},
+    )
+    write(
+        crops,
+        (torch.zeros(1, 3, SIZE, SIZE),),
+        folder / "demo-words-crop.onnx",
+        {"images": {0: "N"}},
+        {"image_embeds": {0: "N"}},
+    )
     tokenizer = Tokenizer(models.WordLevel({word: n for n, word in enumerate(WORDS)}, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -283,7 +321,8 @@ def _small_grid(net: WordsNet, graph) -> list:
     """Store the grid and its strides, which PyTorch writes as constants, as uint8; return the nodes that read them."""
     from onnx import TensorProto, helper, numpy_helper
 
-    stride, grid = net.stride.numpy(), net.grid.numpy()
+    stride = net.stride.numpy()
+    grid = net.grid.numpy()
     nodes = []
     for node in [node for node in graph.node if node.op_type == "Constant"]:
         values = numpy_helper.to_array(node.attribute[0].t)
@@ -309,9 +348,15 @@ def write(net: torch.nn.Module, example: tuple[Tensor, ...], path: Path, inputs:
     from onnx import TensorProto, helper, numpy_helper
 
     torch.onnx.export(
-        net, example, str(path), input_names=list(inputs), output_names=list(outputs),
-        dynamic_axes={**inputs, **outputs}, opset_version=17, dynamo=False,
-    )  # fmt: skip
+        net,
+        example,
+        str(path),
+        input_names=list(inputs),
+        output_names=list(outputs),
+        dynamic_axes={**inputs, **outputs},
+        opset_version=17,
+        dynamo=False,
+    )
     model = onnx.load(str(path))
     scaled = _small_grid(net, model.graph) if isinstance(net, WordsNet) else []
     for weight in model.graph.initializer:
@@ -350,11 +395,14 @@ def main() -> None:
             torch.save(list(pool.map(draw_scene, seeds)), options.draw)
         return
     scenes = torch.load(options.frames, weights_only=False)
-    learn, exams = scenes[: -options.exams], scenes[-options.exams :]
+    learn = scenes[: -options.exams]
+    exams = scenes[-options.exams :]
     torch.manual_seed(0)
     boxes, labels = targets([record for _, records in learn for record in records])
     images = images_of([jpeg for jpegs, _ in learn for jpeg in jpegs])
-    net, text, crops = WordsNet(), TextTower(len(WORDS)), CropTower()
+    net = WordsNet()
+    text = TextTower(len(WORDS))
+    crops = CropTower()
     net.start_from(HERE / "demo.onnx")
     train_detector(net, text, places_of(net, images, boxes, labels), options.steps)
     with torch.no_grad():

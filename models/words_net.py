@@ -40,7 +40,8 @@ class Match(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.scale, self.bias = nn.Parameter(torch.tensor(10.0)), nn.Parameter(torch.tensor(-5.0))
+        self.scale = nn.Parameter(torch.tensor(10.0))
+        self.bias = nn.Parameter(torch.tensor(-5.0))
 
     def forward(self, places: Tensor, texts: Tensor) -> Tensor:
         """Return (N, P, A) from embeddings of places (N, 64, A) and of texts (1, P, 64), which have the length 1."""
@@ -87,7 +88,8 @@ class WordsNet(DemoNet):
         boxes, sure = self.found(levels)
         around = self.around(images, levels)
         places = torch.cat([look(x).flatten(2) for x, look in zip(around, self.looks, strict=True)], 2)
-        low, high = boxes[:, :2], boxes[:, 2:]
+        low = boxes[:, :2]
+        high = boxes[:, 2:]
         return torch.cat([(low + high) / 2, high - low, self.match(places, text_embeds).sigmoid() * sure], 1)
 
     def start_from(self, path: Path) -> None:

@@ -16,7 +16,8 @@ class Track(SimpleNamespace):
 
     def expected(self, time_s):
         """The last box, moved by the mean motion."""
-        (first_s, first), (last_s, last) = self.history[0], self.history[-1]
+        first_s, first = self.history[0]
+        last_s, last = self.history[-1]
         return last + (last - first) * (time_s - last_s) / max(last_s - first_s, 1e-9)
 
 

@@ -18,10 +18,12 @@ def centernet(outputs, input_size):
     logits = outputs["hm"]
     n, _, height, width = logits.shape
     peaks = np.where(logits == neighborhood_max(logits), logits, -np.inf).reshape(n, -1, height * width)
-    class_ids, best = peaks.argmax(axis=1), peaks.max(axis=1)
+    class_ids = peaks.argmax(axis=1)
+    best = peaks.max(axis=1)
     scores = np.where(best == -np.inf, -1, 1 / (1 + np.exp(-best)))  # below 0: no candidate
     cells = np.asarray(np.mgrid[:height, :width][::-1].astype(np.float32), like=logits)  # x, then y
-    center, half = cells + outputs["reg"], outputs["wh"] / 2
+    center = cells + outputs["reg"]
+    half = outputs["wh"] / 2
     boxes = np.concatenate([center - half, center + half], axis=1) * STRIDE
     return boxes.reshape(n, 4, -1).transpose(0, 2, 1), scores, class_ids
 

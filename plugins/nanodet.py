@@ -15,13 +15,16 @@ def nanodet(outputs, input_size):
     values = outputs["output"]
     priors = anchors(*input_size)
     if values.shape[1] != len(priors):
-        size, strides = "x".join(map(str, input_size)), ", ".join(map(str, STRIDES))
+        size = "x".join(map(str, input_size))
+        strides = ", ".join(map(str, STRIDES))
         raise ValueError(f"{values.shape[1]} anchors, and {size} with strides {strides} has {len(priors)}")
-    scores, sides = values[:, :, : -4 * BINS], values[:, :, -4 * BINS :]
+    scores = values[:, :, : -4 * BINS]
+    sides = values[:, :, -4 * BINS :]
     sides = sides.reshape(*sides.shape[:2], 4, BINS)
     shares = np.exp(sides - sides.max(axis=3, keepdims=True))
     distances = shares @ np.arange(BINS, dtype=np.float32) / shares.sum(axis=3)
-    xy, stride = priors[:, :2], priors[:, 2:]
+    xy = priors[:, :2]
+    stride = priors[:, 2:]
     return np.concatenate([xy - distances[..., :2] * stride, xy + distances[..., 2:] * stride], axis=2), scores
 
 

@@ -54,7 +54,8 @@ class SimpleTrack(StreamStage):
         while overlap.size and overlap.max() >= max(self.min_iou, 1e-6):
             box, track = np.unravel_index(overlap.argmax(), overlap.shape)
             ids[box] = tracks.number[track]
-            overlap[box], overlap[:, track] = -1, -1
+            overlap[box] = -1
+            overlap[:, track] = -1
         new = ids < 0
         ids[new] = tracks.count + np.arange(new.sum())
         tracks.count += int(new.sum())

@@ -26,7 +26,8 @@ class Tripwire(FrameStage):
         for track, foot in zip(tracks.track_id.tolist(), feet, strict=True):
             before = self.feet.pop(track, foot)
             self.feet[track] = foot
-            was, now = right_of(a, b, before), right_of(a, b, foot)
+            was = right_of(a, b, before)
+            now = right_of(a, b, foot)
             if was != now and right_of(before, foot, a) != right_of(before, foot, b):
                 frame.emit("crossed", track_id=track, direction="in" if now else "out")
         while len(self.feet) > 10_000:  # the longest unseen first, so that months of tracks do not add up

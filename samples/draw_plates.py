@@ -17,7 +17,8 @@ import numpy as np
 from samples.plates import PlateTrack
 
 SIZE = 480, 270
-FRAMES, RATE = 100, 25
+FRAMES = 100
+RATE = 25
 PLATES = (("B-AB 1234", 28.0), ("HH-ZZ 99", 20.0), ("M-UC 508", 14.0))
 
 
@@ -25,9 +26,12 @@ def pictures() -> tuple[list[np.ndarray], list[dict]]:
     """The pictures, (h, w) uint8, and their records."""
     rng = np.random.default_rng(4)
     tracks = [PlateTrack(text, height, rng, SIZE) for text, height in PLATES]
-    made, records = [], []
+    made = []
+    records = []
     for n in range(FRAMES):
-        picture, objects, band = np.zeros((SIZE[1], SIZE[0]), np.uint8), [], SIZE[1] // len(tracks)
+        picture = np.zeros((SIZE[1], SIZE[0]), np.uint8)
+        objects = []
+        band = SIZE[1] // len(tracks)
         for number, track in enumerate(tracks):
             y = (number + 0.5) * band
             track.ends[:] = [[90 + 60 * number, y - 8], [SIZE[0] - 90 - 40 * number, y + 8]]
@@ -45,7 +49,8 @@ def draw(folder: Path) -> None:
     made, records = pictures()
     with av.open(str(folder / "plates.mp4"), "w") as container:
         stream = container.add_stream("libx264", rate=RATE, options={"crf": "26", "preset": "slow"})
-        stream.width, stream.height, stream.pix_fmt = *SIZE, "yuv420p"
+        stream.width, stream.height = SIZE
+        stream.pix_fmt = "yuv420p"
         for picture in made:
             frame = av.VideoFrame.from_ndarray(np.repeat(picture[:, :, None], 3, 2), format="rgb24")
             container.mux(stream.encode(frame))

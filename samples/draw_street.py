@@ -41,7 +41,9 @@ from samples.scene import BLOCK_S, Scene, plan, views
 
 HERE = Path(__file__).resolve().parent
 SEED = 7
-BT709, LIMITED = 1, 1  # codes of H.273, as FFmpeg has them
+# codes of H.273, as FFmpeg has them
+BT709 = 1
+LIMITED = 1
 
 
 def truth(scene: Scene, frames: range | None = None) -> list[dict]:
@@ -52,7 +54,8 @@ def truth(scene: Scene, frames: range | None = None) -> list[dict]:
 
 def draw(scene: Scene, out: str | Path, frames: range | None = None, crf: int = 28) -> list[dict]:
     """Write a scene (or a run of its frames) as an H.264 film in BT.709 limited range, and return its truth."""
-    painter, records = Painter(scene), []
+    painter = Painter(scene)
+    records = []
 
     def pictures() -> Iterator[np.ndarray]:
         for i in frames or range(scene.frames):
@@ -72,13 +75,15 @@ def encode(pictures: Iterator[np.ndarray], out: str | Path, fps: float, size: tu
         stream.width, stream.height = size
         stream.pix_fmt = "yuv420p"
         codec = stream.codec_context
-        codec.gop_size, codec.thread_count = 50, 1  # one thread: the same file on every machine
+        codec.gop_size = 50
+        codec.thread_count = 1  # one thread: the same file on every machine
         codec.colorspace = codec.color_primaries = codec.color_trc = BT709
         codec.color_range = LIMITED
         for n, picture in enumerate(pictures):
             frame = av.VideoFrame.from_ndarray(picture, "rgb24")
             frame = frame.reformat(format="yuv420p", dst_colorspace="ITU709", dst_color_range="MPEG")
-            frame.pts, frame.time_base = n, 1 / rate
+            frame.pts = n
+            frame.time_base = 1 / rate
             film.mux(stream.encode(frame))
         film.mux(stream.encode())
 

@@ -55,19 +55,25 @@ class Painter:
     """Draws the frames of one scene, in any order; the same frame is always the same picture."""
 
     def __init__(self, scene: Scene) -> None:
-        self.scene, self.camera = scene, scene.camera
+        self.scene = scene
+        self.camera = scene.camera
         rng = np.random.default_rng([scene.seed, 1 << 20])
         self.ground = _background(scene, rng)
         self.still = _trees_and_lamps(scene, rng)
-        h, w = scene.camera.height, scene.camera.width
+        h = scene.camera.height
+        w = scene.camera.width
         self.noise = rng.normal(0, 1, (h + 64, w + 64, 1)) + 0.6 * rng.normal(0, 1, (h + 64, w + 64, 3))
         self.noise = (self.noise * rng.uniform(1.8, 4.2)).astype(np.float32)
         clouds = cv2.resize(rng.uniform(-1, 1, (4, 14)).astype(np.float32), (4 * w, h), interpolation=cv2.INTER_CUBIC)
         if scene.view:
             rng = np.random.default_rng([scene.seed, 1 << 20, scene.view])
-        self.clouds, self.drift = 1 + rng.uniform(0.08, 0.20) * clouds, float(rng.uniform(0.5, 2.5) * w / 640)
-        self.beat, self.phase, self.swing = rng.uniform(7, 15), rng.uniform(0, 6.28), rng.uniform(0.05, 0.14)
-        self.level, self.tint = rng.uniform(0.72, 1.12), rng.normal(0, 0.035, 3)
+        self.clouds = 1 + rng.uniform(0.08, 0.20) * clouds
+        self.drift = float(rng.uniform(0.5, 2.5) * w / 640)
+        self.beat = rng.uniform(7, 15)
+        self.phase = rng.uniform(0, 6.28)
+        self.swing = rng.uniform(0.05, 0.14)
+        self.level = rng.uniform(0.72, 1.12)
+        self.tint = rng.normal(0, 0.035, 3)
         self.sun = float(rng.uniform(-0.8, 0.8))
         self.dark = float(rng.uniform(0.25, 0.5))
 
@@ -109,8 +115,10 @@ class Painter:
     def _inside(self, patch: Patch) -> tuple[slice, slice, tuple[slice, slice] | None]:
         """The rows and columns of the picture that a patch covers, and the same area in the patch; None outside."""
         h, w = patch.cover.shape
-        y0, y1 = max(patch.y, 0), min(patch.y + h, self.camera.height)
-        x0, x1 = max(patch.x, 0), min(patch.x + w, self.camera.width)
+        y0 = max(patch.y, 0)
+        y1 = min(patch.y + h, self.camera.height)
+        x0 = max(patch.x, 0)
+        x1 = min(patch.x + w, self.camera.width)
         part = (slice(y0 - patch.y, y1 - patch.y), slice(x0 - patch.x, x1 - patch.x)) if y0 < y1 and x0 < x1 else None
         return slice(y0, y1), slice(x0, x1), part
 
@@ -150,7 +158,9 @@ def _background(scene: Scene, rng: np.random.Generator) -> np.ndarray:
     """The empty street, (h, w, 3) f32, painted at twice the size."""
     cam = scene.camera
     big = replace(cam, width=cam.width * 2, height=cam.height * 2, focal=cam.focal * 2, horizon=cam.horizon * 2)
-    w, h, line = big.width, big.height, scene.lines
+    w = big.width
+    h = big.height
+    line = scene.lines
     sky = np.linspace(0, 1, h)[:, None, None] ** 0.5
     picture = np.ascontiguousarray(
         np.broadcast_to((np.array([126, 164, 206]) * (1 - sky) + np.array([224, 228, 230]) * sky), (h, w, 3)).astype(
@@ -164,7 +174,8 @@ def _background(scene: Scene, rng: np.random.Generator) -> np.ndarray:
     def quad(points: list[tuple[float, float]], color: tuple[float, ...]) -> None:
         cv2.fillPoly(picture, [np.rint(np.array(points) * 64).astype(np.int32)], color, cv2.LINE_AA, SHIFT)
 
-    cos, sin = math.cos(big.yaw), math.sin(big.yaw)
+    cos = math.cos(big.yaw)
+    sin = math.sin(big.yaw)
 
     def level(z: float, x: float) -> tuple[float, float]:  # the street line of depth z at picture column x
         column = (x - w / 2) / big.focal
@@ -181,7 +192,9 @@ def _background(scene: Scene, rng: np.random.Generator) -> np.ndarray:
         if min(big.depth(*corner) for corner in corners) >= NEAR:
             quad([big.project(*corner)[:2] for corner in corners], color)
 
-    paving, road, grass = tone((164, 158, 150)), tone((86, 87, 92)), tone((92, 124, 66))
+    paving = tone((164, 158, 150))
+    road = tone((86, 87, 92))
+    grass = tone((92, 124, 66))
     strip(1.5 if cos > 0 else -60.0, line["houses"] + 1, paving)
     strip(line["kerb"], line["far_kerb"], road)
     strip(line["park"], line["far_road"] - 1.2, grass)
@@ -244,7 +257,8 @@ def _houses(quad, big: Camera, scene: Scene, rng: np.random.Generator) -> None:
         (214, 204, 188),
         (164, 142, 104),
     ]
-    z, x = scene.lines["houses"], -52.0
+    z = scene.lines["houses"]
+    x = -52.0
 
     def face(x0: float, x1: float, up0: float, up1: float, color: tuple[float, ...]) -> None:
         if min(big.depth(gx, z + scene.slope * gx) for gx in (x0, x1)) < NEAR:
@@ -256,7 +270,8 @@ def _houses(quad, big: Camera, scene: Scene, rng: np.random.Generator) -> None:
         quad(points, color)
 
     while x < 52:
-        wide, floors = rng.uniform(7, 12), int(rng.integers(2, 5))
+        wide = rng.uniform(7, 12)
+        floors = int(rng.integers(2, 5))
         wall = tuple(float(c) for c in np.array(walls[rng.integers(len(walls))]) + rng.normal(0, 8, 3))
         top = 3.4 + 2.9 * floors
         face(x, x + wide, 0, top, wall)
@@ -265,7 +280,8 @@ def _houses(quad, big: Camera, scene: Scene, rng: np.random.Generator) -> None:
         panes = max(int(wide / 2.4), 2)
         for floor in range(floors):
             for n in range(panes):
-                at, up = x + (n + 0.5) * wide / panes, 3.9 + 2.9 * floor
+                at = x + (n + 0.5) * wide / panes
+                up = 3.9 + 2.9 * floor
                 face(at - 0.62, at + 0.62, up - 0.08, up + 1.85, shade(wall, 1.2))
                 face(at - 0.5, at + 0.5, up, up + 1.75, (66, 78, 92) if rng.random() < 0.8 else (214, 190, 120))
         face(x + 0.8, x + wide - 0.8, 0.5, 2.6, (72, 84, 94))
@@ -290,9 +306,12 @@ def _trees_and_lamps(scene: Scene, rng: np.random.Generator) -> list[tuple[float
         green = tuple(float(c) for c in np.array([70, 104, 50]) + rng.normal(0, 10, 3))
         parts = [Part((limb((0, 0), (0, tall * 0.6), 0.17, 0.10),), (88, 66, 48))]
         for n in range(46):
-            a, d = rng.uniform(0, 6.28), rng.uniform(0, 1) ** 0.6
-            x, y = tall * 0.26 * d * np.cos(a), tall * (0.70 + 0.26 * d * np.sin(a))
-            leaves, light = disc(x, y, rng.uniform(0.25, 0.6)), 0.62 + 0.012 * n + 0.25 * d * np.sin(a)
+            a = rng.uniform(0, 6.28)
+            d = rng.uniform(0, 1) ** 0.6
+            x = tall * 0.26 * d * np.cos(a)
+            y = tall * (0.70 + 0.26 * d * np.sin(a))
+            leaves = disc(x, y, rng.uniform(0.25, 0.6))
+            light = 0.62 + 0.012 * n + 0.25 * d * np.sin(a)
             parts.append(Part((leaves,), shade(green, light)))
         return parts
 
@@ -305,6 +324,7 @@ def _trees_and_lamps(scene: Scene, rng: np.random.Generator) -> list[tuple[float
         put(lamp, x, 12.75)
     for x in rng.permutation([-19.0, -11.0, -3.0, 6.0, 14.0])[:3] + rng.uniform(-2, 2, 3):
         put(tree(rng.uniform(4.6, 6.2)), x, rng.uniform(24.2, 26.8))
-    small, beside = tree(rng.uniform(4, 5)), float(rng.choice([-1, 1]) * rng.uniform(9, 14))
+    small = tree(rng.uniform(4, 5))
+    beside = float(rng.choice([-1, 1]) * rng.uniform(9, 14))
     put(small, beside, rng.uniform(16.2, 18.6))
     return still

@@ -11,19 +11,48 @@ import cv2
 import numpy as np
 
 _STROKES = {
-    "A": "062046 1434", "B": "06003041423303 3344453606", "C": "4130100105163645", "D": "06003041453606",
-    "E": "40000646 0333", "F": "400006 0333", "G": "41301001051636454323", "H": "0006 4046 0343",
-    "I": "1030 2026 1636", "J": "4045361605", "K": "0006 400346", "L": "000646", "M": "0600234046", "N": "06004640",
-    "O": "103041453616050110", "P": "06003041423303", "Q": "103041453616050110 2446", "R": "06003041423303 2346",
-    "S": "413010010213334445361605", "T": "0040 2026", "U": "000516364540", "V": "002640", "W": "0016223640",
-    "X": "0046 4006", "Y": "002340 2326", "Z": "00400646", "0": "103041453616050110", "1": "112026",
-    "2": "01103041420646", "3": "01103041423313 334445361605", "4": "36300444", "5": "400002324345361605",
-    "6": "4130100105163645443303", "7": "004016", "8": "103041423313020110 1304051636454433",
-    "9": "0516364541301001021343", "-": "1333",
-}  # fmt: skip
+    "A": "062046 1434",
+    "B": "06003041423303 3344453606",
+    "C": "4130100105163645",
+    "D": "06003041453606",
+    "E": "40000646 0333",
+    "F": "400006 0333",
+    "G": "41301001051636454323",
+    "H": "0006 4046 0343",
+    "I": "1030 2026 1636",
+    "J": "4045361605",
+    "K": "0006 400346",
+    "L": "000646",
+    "M": "0600234046",
+    "N": "06004640",
+    "O": "103041453616050110",
+    "P": "06003041423303",
+    "Q": "103041453616050110 2446",
+    "R": "06003041423303 2346",
+    "S": "413010010213334445361605",
+    "T": "0040 2026",
+    "U": "000516364540",
+    "V": "002640",
+    "W": "0016223640",
+    "X": "0046 4006",
+    "Y": "002340 2326",
+    "Z": "00400646",
+    "0": "103041453616050110",
+    "1": "112026",
+    "2": "01103041420646",
+    "3": "01103041423313 334445361605",
+    "4": "36300444",
+    "5": "400002324345361605",
+    "6": "4130100105163645443303",
+    "7": "004016",
+    "8": "103041423313020110 1304051636454433",
+    "9": "0516364541301001021343",
+    "-": "1333",
+}
 """Each stroke of a character as digits x, y, x, y, ...; x from 0 to 4 and y from 0, the top, to 6."""
 
-LETTERS, DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789"
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+DIGITS = "0123456789"
 _FINE = 8  # pixels of a unit of the grid
 _NARROW = {"0": 0.8, "1": 0.7, "I": 0.8, "-": 0.7}  # width, as a share of a letter's
 
@@ -91,19 +120,19 @@ class PlateTrack:
         )
         ratio = self._plate.shape[1] / self._plate.shape[0]
         self._half = np.array([self.height * ratio, self.height]) / 2
-        self._tilt, self._lean, self._near = (
-            rng.uniform(-0.06, 0.06),
-            rng.uniform(-0.12, 0.12),
-            rng.uniform(-0.06, 0.06),
-        )
+        self._tilt = rng.uniform(-0.06, 0.06)
+        self._lean = rng.uniform(-0.12, 0.12)
+        self._near = rng.uniform(-0.06, 0.06)
         room = (np.array(self.size) / 2 - self._half).clip(2)
         self.ends = np.array(self.size) / 2 + rng.uniform(-0.7, 0.7, (2, 2)) * room
         self._ground = cv2.resize(rng.integers(40, 190, (6, 10), np.uint8), self.size, interpolation=cv2.INTER_CUBIC)
 
     def frame(self, share: float) -> np.ndarray:
         """Return the picture at this share of the track, (h, w) uint8, with its own blur and noise; set `corners`."""
-        rng, unit = self.rng, np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]], np.float64)
-        cos, sin = np.cos(self._tilt), np.sin(self._tilt)
+        rng = self.rng
+        unit = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]], np.float64)
+        cos = np.cos(self._tilt)
+        sin = np.sin(self._tilt)
         shape = unit * self._half
         shape[:, 1] *= 1 + self._near * unit[:, 0]
         shape[:, 0] += self._lean * shape[:, 1]

@@ -44,7 +44,8 @@ class Camera:
 
     def sideways(self, x: float, z: float) -> tuple[float, float]:
         """How far a ground vector goes to the camera's right, and away from it."""
-        cos, sin = math.cos(self.yaw), math.sin(self.yaw)
+        cos = math.cos(self.yaw)
+        sin = math.sin(self.yaw)
         return x * cos - z * sin, x * sin + z * cos
 
     def depth(self, x: float, z: float) -> float:
@@ -59,9 +60,11 @@ class Camera:
 
     def ground(self) -> list[list[float]]:
         """The homography from the picture to the ground: (x, y, 1) to (X, Z, 1), up to scale, as three rows."""
-        cos, sin = math.cos(self.yaw), math.sin(self.yaw)
+        cos = math.cos(self.yaw)
+        sin = math.sin(self.yaw)
         # depth = focal * lift / (y - horizon), right = (x - width / 2) * lift / (y - horizon)
-        right, depth = [self.lift, 0.0, -self.lift * self.width / 2], [0.0, 0.0, self.focal * self.lift]
+        right = [self.lift, 0.0, -self.lift * self.width / 2]
+        depth = [0.0, 0.0, self.focal * self.lift]
         below = [0.0, 1.0, -self.horizon]
         x = [a * cos + b * sin + self.x * c for a, b, c in zip(right, depth, below, strict=True)]
         z = [b * cos - a * sin + self.z * c for a, b, c in zip(right, depth, below, strict=True)]
@@ -174,9 +177,12 @@ def views(
         actors.append(Actor(distinct_look(actor.look, others, rng), actor.ground, actor.id))
     here = replace(scene, actors=actors)
     across = replace(
-        scene.camera, lift=float(rng.uniform(4.8, 5.6)), x=scene.zebra + float(rng.uniform(-3, 3)), z=23.5,
+        scene.camera,
+        lift=float(rng.uniform(4.8, 5.6)),
+        x=scene.zebra + float(rng.uniform(-3, 3)),
+        z=23.5,
         yaw=math.pi + float(rng.uniform(-0.2, 0.2)),
-    )  # fmt: skip
+    )
     return {"north": here, "south": replace(here, camera=across, view=1)}
 
 
@@ -231,7 +237,8 @@ def _keeps_promises(scene: Scene) -> bool:
 def _plan(rng: np.random.Generator, seed: int, seconds: float, fps: float, size: tuple[int, int]) -> Scene:
     width, height = size
     unit = width / 640
-    lift, horizon = float(rng.uniform(4.75, 5.35)), float(rng.uniform(52, 72)) * height / 360
+    lift = float(rng.uniform(4.75, 5.35))
+    horizon = float(rng.uniform(52, 72)) * height / 360
     camera = Camera(width, height, 300 * unit, lift, horizon)
     slope = float(rng.uniform(-0.07, 0.07))
     zebra = float(rng.uniform(-3.0, 3.0))
@@ -277,7 +284,8 @@ def _block(rng: np.random.Generator, t: np.ndarray, camera: Camera, slope: float
         kind: str, z: tuple[float, float], way: int, speed: float, slip: float, style: int | None = None
     ) -> Iterator[Actor]:
         """Two of a kind going the same way, one slowly overtaking the other, in front of or behind it."""
-        at, where = u(3.5, 12.0), u(-0.5, 0.5)
+        at = u(3.5, 12.0)
+        where = u(-0.5, 0.5)
         for depth, extra in zip(z, rng.permutation([slip, -slip]), strict=True):
             x = where * camera.reach(depth) / (1 - slope * where * camera.reach(1.0))
             real = depth + slope * x
@@ -309,7 +317,8 @@ def _block(rng: np.random.Generator, t: np.ndarray, camera: Camera, slope: float
 
     side = u(2.0, 6.0)
     for n in range(3):  # across the street: two one way, one the other
-        x, start = zebra + u(-1.1, 1.1), green + u(0.2, 0.9)
+        x = zebra + u(-1.1, 1.1)
+        start = green + u(0.2, 0.9)
         points = [(x + way() * 30, u(12.8, 13.4)), (x, u(12.8, 13.2)), (x + u(-0.3, 0.3), 5.55), (x + way() * 12, 5.5)]
         if n == 2:
             yield walk(points[::-1], u(1.35, 1.55), start, 1)

@@ -52,7 +52,9 @@ def mean_average_precision(
 
 def _match(rows: np.ndarray, boxes: np.ndarray, counted: np.ndarray, iou: float) -> list[tuple[float, bool]]:
     """(score, hit) of the detections of one class in one frame, best first; those on ignored objects are left out."""
-    overlap, free, marks = box_iou(rows[:, :4], boxes), counted.copy(), []
+    overlap = box_iou(rows[:, :4], boxes)
+    free = counted.copy()
+    marks = []
     for row, over in zip(rows, overlap, strict=True):
         best = int(np.argmax(np.where(free, over, -1.0))) if free.any() else -1
         if best >= 0 and over[best] >= iou:

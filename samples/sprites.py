@@ -46,7 +46,9 @@ PAINT = [
     (188, 200, 206),
     (88, 30, 60),
 ]
-TYRE, GLASS, CHROME = (26, 26, 28), (58, 76, 92), (176, 180, 184)
+TYRE = (26, 26, 28)
+GLASS = (58, 76, 92)
+CHROME = (176, 180, 184)
 
 
 class Part(NamedTuple):
@@ -114,9 +116,12 @@ def disc(x: float, y: float, rx: float, ry: float | None = None) -> np.ndarray:
 def limb(a: tuple[float, float], b: tuple[float, float], ra: float, rb: float | None = None) -> np.ndarray:
     """A round-ended bar from a to b, of radius `ra` at a and `rb` at b, (14, 2)."""
     rb = ra if rb is None else rb
-    dx, dy = b[0] - a[0], b[1] - a[1]
+    dx = b[0] - a[0]
+    dy = b[1] - a[1]
     n = max(float(np.hypot(dx, dy)), 1e-6)
-    c, s = dy / n, -dx / n  # the half circle starts at right angles to the bar
+    # the half circle starts at right angles to the bar
+    c = dy / n
+    s = -dx / n
     turn = np.array([[c, s], [-s, c]])
     return np.concatenate([_HALF @ turn * rb + b, -_HALF @ turn * ra + a])
 
@@ -132,18 +137,23 @@ def rounded(points: list[tuple[float, float]], times: int = 2) -> np.ndarray:
 
 def _knee(hip: tuple[float, float], foot: tuple[float, float], bone: float) -> tuple[float, float]:
     """The joint of two bones of equal length between two points, bent forwards (to the right)."""
-    dx, dy = foot[0] - hip[0], foot[1] - hip[1]
+    dx = foot[0] - hip[0]
+    dy = foot[1] - hip[1]
     d = max(float(np.hypot(dx, dy)), 1e-6)
     bend = max(bone * bone - d * d / 4, 0.0) ** 0.5
     return (hip[0] + foot[0]) / 2 - dy / d * bend, (hip[1] + foot[1]) / 2 + dx / d * bend
 
 
 def _person(look: Look, traveled: float, turn: float) -> list[Part]:
-    h, (top, legs, skin, hair, bag) = look.size, look.colors
-    away, turn = turn > 0.5, abs(turn)
+    h = look.size
+    top, legs, skin, hair, bag = look.colors
+    away = turn > 0.5
+    turn = abs(turn)
     step = traveled / (0.8 * h) * 2 * np.pi + look.phase
-    side, parts = 1 - 0.8 * turn, []
-    hip, neck = (0.0, 0.50 * h), (0.03 * h * side, 0.80 * h)
+    side = 1 - 0.8 * turn
+    parts = []
+    hip = (0.0, 0.50 * h)
+    neck = (0.03 * h * side, 0.80 * h)
     wide = (0.085 + 0.035 * turn) * h
 
     def leg(angle: float, tone: float, apart: float) -> None:
@@ -195,22 +205,31 @@ def _person(look: Look, traveled: float, turn: float) -> list[Part]:
 
 
 def _bike(look: Look, traveled: float) -> list[Part]:
-    h, (top, legs, skin, hair, paint) = look.size, look.colors
-    k, r, parts = h / 1.75, 0.34, []
+    h = look.size
+    top, legs, skin, hair, paint = look.colors
+    k = h / 1.75
+    r = 0.34
+    parts = []
     spin = traveled / r
 
     def wheel(x: float) -> None:
         parts.append(Part((disc(x, r, r), disc(x, r, r * 0.80)), TYRE))
         for i in range(3):
             a = -spin + i * np.pi / 3
-            c, s = 0.8 * r * np.cos(a), 0.8 * r * np.sin(a)
+            c = 0.8 * r * np.cos(a)
+            s = 0.8 * r * np.sin(a)
             parts.append(Part((limb((x - c, r - s), (x + c, r + s), 0.011),), CHROME))
 
     def tube(a: tuple[float, float], b: tuple[float, float], radius: float = 0.028) -> None:
         parts.append(Part((limb(a, b, radius),), paint))
 
-    rear, front, crank, seat, bar = (-0.53, r), (0.53, r), (-0.06, 0.30), (-0.22, 0.86), (0.36, 0.98)
-    hip, shoulder = (-0.21, 0.94 * k), (0.10, 1.40 * k)
+    rear = (-0.53, r)
+    front = (0.53, r)
+    crank = (-0.06, 0.30)
+    seat = (-0.22, 0.86)
+    bar = (0.36, 0.98)
+    hip = (-0.21, 0.94 * k)
+    shoulder = (0.10, 1.40 * k)
 
     def leg(angle: float, tone: float) -> None:
         pedal = (crank[0] + 0.17 * np.cos(angle), crank[1] + 0.17 * np.sin(angle))
@@ -323,10 +342,12 @@ _BODIES = (
 
 
 def _car(look: Look, traveled: float) -> list[Part]:
-    size, paint = look.size, look.colors[0]
+    size = look.size
+    paint = look.colors[0]
     outline, windows = _BODIES[look.style]
     stretch = lambda points: rounded([(x * size, y) for x, y in points])  # noqa: E731
-    body, r = stretch(outline), (0.35 if look.style == 3 else 0.32)
+    body = stretch(outline)
+    r = 0.35 if look.style == 3 else 0.32
     roof = max(y for _, y in outline)
     under = rounded([(-0.47 * size, 0.16), (-0.47 * size, 0.5), (0.47 * size, 0.5), (0.47 * size, 0.16)], 1)
     parts = [Part((under,), (24, 24, 26)), Part((body,), paint)]

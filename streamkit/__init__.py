@@ -39,11 +39,37 @@ if TYPE_CHECKING:
     from streamkit.runtime.ingest.push_source import PushSource
 
 __all__ = [
-    "Batch", "BatchStage", "Bytes", "Color", "ConfigError", "Count", "DLPackArray", "Detections", "Device",
-    "DeviceError", "Event", "Frame", "FrameStage", "FrameStream", "Nv12Planes", "Pipeline", "PipelineEnded", "Pixels",
-    "Point", "PushSource", "Score", "Seconds", "Sink", "Source", "SourceError", "StreamStage", "StreamkitError",
-    "Surface", "run", "stage",
-]  # fmt: skip
+    "Batch",
+    "BatchStage",
+    "Bytes",
+    "Color",
+    "ConfigError",
+    "Count",
+    "DLPackArray",
+    "Detections",
+    "Device",
+    "DeviceError",
+    "Event",
+    "Frame",
+    "FrameStage",
+    "FrameStream",
+    "Nv12Planes",
+    "Pipeline",
+    "PipelineEnded",
+    "Pixels",
+    "Point",
+    "PushSource",
+    "Score",
+    "Seconds",
+    "Sink",
+    "Source",
+    "SourceError",
+    "StreamStage",
+    "StreamkitError",
+    "Surface",
+    "run",
+    "stage",
+]
 
 _LAZY = {  # they need the whole runtime
     "FrameStream": "streamkit.runtime.frame_stream",

@@ -20,6 +20,7 @@ from support.messages import collect, stop_collecting
 from support.ray_nodes import ray_nodes  # noqa: F401  fixture
 from support.receivers import rtmp_receiver, rtsp_receiver, uploads  # noqa: F401  fixtures
 from support.rtsp import proxy, rtsp, rtsp_there  # noqa: F401  fixtures
+from support.smtp import mail_server, mail_tls  # noqa: F401  fixtures
 from support.together import (  # noqa: F401  hooks
     pytest_cmdline_main,
     pytest_runtest_protocol,

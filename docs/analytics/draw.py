@@ -18,9 +18,17 @@ from streamkit.stages.analytics.zone import Zone
 from streamkit.testing.kit import detections, frames, run_stage
 
 FOLDER = Path(__file__).resolve().parent
-WIDTH, HEIGHT, SCALE = 640, 240, 2
-WHITE, INK, GRAY, BAND = (255, 255, 255), (60, 50, 40), (190, 185, 180), (214, 232, 250)
-IN, OUT, SHAPE = (80, 160, 40), (60, 60, 220), (200, 110, 30)  # blue, green and red of each, as OpenCV has them
+WIDTH = 640
+HEIGHT = 240
+SCALE = 2
+WHITE = (255, 255, 255)
+INK = (60, 50, 40)
+GRAY = (190, 185, 180)
+BAND = (214, 232, 250)
+# blue, green and red of each, as OpenCV has them
+IN = (80, 160, 40)
+OUT = (60, 60, 220)
+SHAPE = (200, 110, 30)
 
 
 def canvas():
@@ -83,7 +91,8 @@ def direction():
         shift = np.array([0, 25]) if a[0] == b[0] else np.array([45, 0])
         side = np.array(across[1] if a[0] != b[0] else (70, 0))
         for sign, offset, name in ((1, -shift, IN), (-1, shift, OUT)):
-            start, end = middle - sign * side + offset, middle + sign * side + offset
+            start = middle - sign * side + offset
+            end = middle + sign * side + offset
             (found,) = events(LineCounter(line=(a, b)), [tuple(start), tuple(end)])
             arrow(picture, start, end, name, 1.5, 0.15)
             shift_text = np.array([6, 4] if a[0] == b[0] and sign > 0 else [-26, -6])
@@ -103,7 +112,8 @@ def margin():
     """Four walks at a line."""
     picture = canvas()
     for i, (title, steps) in enumerate(WALKS):
-        x, y = 85 + 155 * i, 90
+        x = 85 + 155 * i
+        y = 90
         line = ((x, 195), (x, 40))
         band(picture, line, 12)
         arrow(picture, *line, SHAPE, 2, 0.06)

@@ -19,7 +19,10 @@ import yaml
 
 FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parents[1]
-SHAPE, BOX, INK = (40, 200, 255), (255, 255, 255), (30, 30, 30)  # blue, green and red of each
+# blue, green and red of each
+SHAPE = (40, 200, 255)
+BOX = (255, 255, 255)
+INK = (30, 30, 30)
 FRAMES = {"count_people": 270, "cars": 110, "queue": 130, "loitering": 150}
 
 

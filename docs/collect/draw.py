@@ -17,7 +17,11 @@ import cv2
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
-COLUMNS, ROWS, WIDTH, HEIGHT, BAR = 3, 2, 480, 270, 26
+COLUMNS = 3
+ROWS = 2
+WIDTH = 480
+HEIGHT = 270
+BAR = 26
 COLORS = {"car": (200, 110, 30), "person": (60, 60, 220), "bike": (80, 160, 40)}
 
 

@@ -15,7 +15,8 @@ import av
 import cv2
 
 ROOT = Path(__file__).resolve().parents[2]
-FRAME, TIMES = 40, 2
+FRAME = 40
+TIMES = 2
 
 
 def main() -> None:

@@ -66,7 +66,8 @@ def _value(option: click.Option) -> str:
     if isinstance(option.type, click.Choice):
         return " | ".join(map(str, option.type.choices))
     if isinstance(option.type, (click.IntRange, click.FloatRange)):
-        least, most = option.type.min, option.type.max
+        least = option.type.min
+        most = option.type.max
         return "number" + ("" if least is None else f" from {least}") + ("" if most is None else f" to {most}")
     return f"`{option.metavar or option.type.name.upper()}`"
 

@@ -22,7 +22,8 @@ def _parts() -> Iterator[str]:
         "select it as `STAGE.KIND`, and the page and mails show its sentence. `track_id` is set if the event concerns "
         "a track; the keys below are those of `data`.\n"
     )
-    registry, stages = default_registry(), dict.fromkeys(one.stage for one in EVENT_KINDS)
+    registry = default_registry()
+    stages = dict.fromkeys(one.stage for one in EVENT_KINDS)
     rows = (
         (f"[`{one.kind}`](#{one.stage}-{one.kind})", _stage(one, registry.names()), one.help) for one in EVENT_KINDS
     )

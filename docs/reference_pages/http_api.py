@@ -175,8 +175,11 @@ def _bodies(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"{schema.get('description', '')}\n"
         required = schema.get("required", ())
         rows = (
-            (f"`{key}`", type_of(one, lambda other: f"[{other}](#{other.lower()})"),
-             "required" if key in required else f"`{json.dumps(one['default'])}`" if "default" in one else "")
+            (
+                f"`{key}`",
+                type_of(one, lambda other: f"[{other}](#{other.lower()})"),
+                "required" if key in required else f"`{json.dumps(one['default'])}`" if "default" in one else "",
+            )
             for key, one in schema.get("properties", {}).items()
-        )  # fmt: skip
+        )
         yield table(("key", "type", "default"), rows)

@@ -71,7 +71,8 @@ _LARGE = 2**31 - 1
 
 def _range(schema: Mapping[str, Any]) -> str:
     """The limits of a number, if they are not those of its storage."""
-    least, most = schema.get("minimum"), schema.get("maximum")
+    least = schema.get("minimum")
+    most = schema.get("maximum")
     least = None if least is not None and least < -_LARGE else least
     most = None if most is not None and most >= _LARGE else most
     if least is None and most is None:

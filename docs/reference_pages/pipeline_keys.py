@@ -28,13 +28,21 @@ alarms:
 ```
 """
 _LINKS = {
-    "batch": "#batch", "device": "#device", "sources": "#sources", "stages": "#stages", "alarms": "alarms.md",
-    "tests": "#tests", "plugins": "../plugins.md",
-}  # fmt: skip
+    "batch": "#batch",
+    "device": "#device",
+    "sources": "#sources",
+    "stages": "#stages",
+    "alarms": "alarms.md",
+    "tests": "#tests",
+    "plugins": "../plugins.md",
+}
 _MAPPINGS = {
-    "batch": "whole number or mapping", "sources": "mapping", "stages": "mapping", "alarms": "mapping",
+    "batch": "whole number or mapping",
+    "sources": "mapping",
+    "stages": "mapping",
+    "alarms": "mapping",
     "tests": "list of tests",
-}  # fmt: skip
+}
 _TEST_TYPES = {
     "given": "list of [frames](#a-frame-of-given)",
     "expect": "[expectation](#expect)",

@@ -14,9 +14,7 @@ from streamkit.config.describe import cell, option_table, paragraphs, stage_page
 from streamkit.core.fault_schedule import Fault
 from streamkit.core.stage import Registry
 
-_GROUPS = {
-    "sources": "Sources", "inference": "Inference", "analytics": "Analytics", "video": "Video", "sinks": "Sinks",
-}  # fmt: skip
+_GROUPS = {"sources": "Sources", "inference": "Inference", "analytics": "Analytics", "video": "Video", "sinks": "Sinks"}
 
 
 def pages(registry: Registry) -> Iterator[tuple[str, str]]:

@@ -23,7 +23,10 @@ FOLDER = Path(__file__).resolve().parent
 STREET = "samples/street.mp4"
 FRAME = 210
 SEARCHES = ("red van", "white car", "person in green")
-SHOWN, SIDE, ROOM, BAND = 5, 120, 8, 26
+SHOWN = 5
+SIDE = 120
+ROOM = 8
+BAND = 26
 PIPELINE = """
 stages:
   detect: {model: demo}
@@ -47,8 +50,16 @@ def run(*words: object) -> None:
 def draw_prompts(folder: Path) -> None:
     """Write the frame with the objects of the prompts."""
     video = folder / "words.mp4"
-    run("run", "examples/open_vocabulary.yaml", "--set", f"stages.video.path={video}", "--set",
-        f"stages.jsonl.path={folder}/words.jsonl", "--limit", FRAME + 2)  # fmt: skip
+    run(
+        "run",
+        "examples/open_vocabulary.yaml",
+        "--set",
+        f"stages.video.path={video}",
+        "--set",
+        f"stages.jsonl.path={folder}/words.jsonl",
+        "--limit",
+        FRAME + 2,
+    )
     cv2.imwrite(str(FOLDER / "prompts.jpg"), frame_of(video, FRAME), [cv2.IMWRITE_JPEG_QUALITY, 88])
 
 
@@ -80,7 +91,8 @@ def view(database: Database, track: int, frame: int) -> np.ndarray:
     scale = SIDE / max(crop.shape[:2])
     crop = cv2.resize(crop, None, fx=scale, fy=scale, interpolation=cv2.INTER_CUBIC)[:SIDE, :SIDE]
     made = np.full((SIDE, SIDE, 3), 235, np.uint8)
-    top, left = (SIDE - crop.shape[0]) // 2, (SIDE - crop.shape[1]) // 2
+    top = (SIDE - crop.shape[0]) // 2
+    left = (SIDE - crop.shape[1]) // 2
     made[top : top + crop.shape[0], left : left + crop.shape[1]] = crop
     return made
 

@@ -116,7 +116,9 @@ class Areas(Lines):
         a = self._segments[:, :, 0]
         b = self._segments[:, :, 1]
         down = a[..., 1:] <= b[..., 1:]
-        top, bottom = np.where(down, a, b), np.where(down, b, a)  # so an edge is the same, whichever way one goes round
+        # so an edge is the same, whichever way one goes round
+        top = np.where(down, a, b)
+        bottom = np.where(down, b, a)
         with np.errstate(divide="ignore", invalid="ignore"):
             slope = (bottom[..., 0] - top[..., 0]) / (bottom[..., 1] - top[..., 1])
         end = bottom[..., 1].copy()
@@ -134,11 +136,13 @@ class Areas(Lines):
         Args:
             xy: (n, 2) float64.
         """
-        x, y = xy[:, :1], xy[:, 1:]
+        x = xy[:, :1]
+        y = xy[:, 1:]
         is_inside = (x >= self._low[:, 0]) & (x <= self._high[:, 0])
         is_inside &= (y >= self._low[:, 1]) & (y <= self._high[:, 1])
         i, area = pairs(is_inside)
-        x, y = xy[i, 0], xy[i, 1]
+        x = xy[i, 0]
+        y = xy[i, 1]
         from_y = self._y.take(area, axis=1)  # (most, k): the edges of each point's polygon
         left = (y >= from_y) & (y < self._end.take(area, axis=1))  # those at the point's height
         left &= x >= (y - from_y) * self._slope.take(area, axis=1) + self._x.take(area, axis=1)

@@ -153,7 +153,8 @@ class IdentityGallery(Columns):
         )
         self["views"][remaining] += self["views"][merged]
         if self["xy_s"][merged] > self["xy_s"][remaining]:
-            self["xy"][remaining], self["xy_s"][remaining] = self["xy"][merged], self["xy_s"][merged]
+            self["xy"][remaining] = self["xy"][merged]
+            self["xy_s"][remaining] = self["xy_s"][merged]
         self["seen_s"][remaining] = max(self["seen_s"][remaining], self["seen_s"][merged])
         self.seen_at[remaining] = np.maximum(self.seen_at[remaining], self.seen_at[merged])
         entry = self.identities[remaining]

@@ -132,7 +132,8 @@ def _winner(votes: Sequence[_CharacterVote]) -> tuple[str, float]:
 
 def _aligned(best: str, ballot: _Ballot) -> list[tuple[_Place, str, float]]:
     """Align a reading with the best one by the fewest differences; return places, characters ('' for none), scores."""
-    rows, columns = len(best) + 1, len(ballot.text) + 1
+    rows = len(best) + 1
+    columns = len(ballot.text) + 1
     cost = [[i + j if not i or not j else 0 for j in range(columns)] for i in range(rows)]
     for i in range(1, rows):
         for j in range(1, columns):

@@ -45,9 +45,15 @@ class CheckedPipeline:
 
 
 def plan(
-    sources: PipelineSources | None, *, model: Address | None, stages: Mapping[str, Any] | None, device: str | None,
-    limit: int | None, set_: Mapping[str, Any] | None, may_be_empty: bool = False,
-) -> CheckedPipeline:  # fmt: skip
+    sources: PipelineSources | None,
+    *,
+    model: Address | None,
+    stages: Mapping[str, Any] | None,
+    device: str | None,
+    limit: int | None,
+    set_: Mapping[str, Any] | None,
+    may_be_empty: bool = False,
+) -> CheckedPipeline:
     """Check the arguments of `streamkit.run`, and make their graph.
 
     Raises:

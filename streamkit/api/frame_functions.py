@@ -7,6 +7,13 @@ from streamkit.core.records import record
 from streamkit.ops.tensors import image, nv12_planes, rgb_tensor
 
 __all__ = [
-    "html", "image", "nv12_planes", "record", "rgb_tensor", "table_html", "to_pandas", "to_supervision",
+    "html",
+    "image",
+    "nv12_planes",
+    "record",
+    "rgb_tensor",
+    "table_html",
+    "to_pandas",
+    "to_supervision",
     "to_supervision_keypoints",
-]  # fmt: skip
+]

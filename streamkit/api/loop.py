@@ -15,9 +15,14 @@ from streamkit.runtime.run_thread import LoopRun, RunThread
 
 
 def run(
-    sources: Sources, *, model: Address | None = None, stages: Mapping[str, Any] | None = None,
-    device: str | None = None, limit: int | None = None, set: Mapping[str, Any] | None = None,  # noqa: A002  as the command's --set
-) -> FrameStream:  # fmt: skip
+    sources: Sources,
+    *,
+    model: Address | None = None,
+    stages: Mapping[str, Any] | None = None,
+    device: str | None = None,
+    limit: int | None = None,
+    set: Mapping[str, Any] | None = None,  # noqa: A002  as the command's --set
+) -> FrameStream:
     """Run a pipeline and return an iterator over its frames.
 
     Args:

@@ -53,14 +53,17 @@ class Pipeline:
     """
 
     def __init__(
-        self, sources: PipelineSources | None = None, *, model: Address | None = None,
-        stages: Mapping[str, Any] | None = None, device: str | None = None, limit: int | None = None,
+        self,
+        sources: PipelineSources | None = None,
+        *,
+        model: Address | None = None,
+        stages: Mapping[str, Any] | None = None,
+        device: str | None = None,
+        limit: int | None = None,
         set: Mapping[str, Any] | None = None,  # noqa: A002  as the command's --set
         keep_running: bool = False,
-    ) -> None:  # fmt: skip
-        self._plan = plan(
-            sources, model=model, stages=stages, device=device, limit=limit, set_=set, may_be_empty=True
-        )  # fmt: skip
+    ) -> None:
+        self._plan = plan(sources, model=model, stages=stages, device=device, limit=limit, set_=set, may_be_empty=True)
         self._limit = limit
         self._keep_running = keep_running
         self._lock = threading.RLock()
@@ -106,7 +109,8 @@ class Pipeline:
             StreamkitError: the run could not start, or could not continue.
             SourceError: every source has failed; if some have, see `errors`.
         """
-        thread, frames = self._thread, self._frames
+        thread = self._thread
+        frames = self._frames
         if thread is None:
             raise ConfigError("the pipeline has not started; call start() before wait(), or run() for both")
         if frames is not None:
@@ -137,7 +141,8 @@ class Pipeline:
         """
         with self._lock:
             self._closed = True
-            thread, frames = self._thread, self._frames
+            thread = self._thread
+            frames = self._frames
         if frames is not None:
             frames.close()
         elif thread is not None:

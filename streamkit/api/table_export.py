@@ -13,9 +13,15 @@ from streamkit.core.records import table_records
 from streamkit.ops import rle
 
 _DTYPES = {
-    "label": "object", "class_id": "int64", "score": "float64", "x1": "float64", "y1": "float64", "x2": "float64",
-    "y2": "float64", "track_id": "Int64",
-}  # fmt: skip
+    "label": "object",
+    "class_id": "int64",
+    "score": "float64",
+    "x1": "float64",
+    "y1": "float64",
+    "x2": "float64",
+    "y2": "float64",
+    "track_id": "Int64",
+}
 
 
 def to_pandas(table: Detections) -> Any:

@@ -50,9 +50,14 @@ class CocoPart(TextPart):
         """Write the frame's image and annotations."""
         self._frames += 1
         image = {
-            "id": self._frames, "file_name": f"{self._source}#{frame.index}", "width": frame.width,
-            "height": frame.height, "video": self._source, "frame_id": frame.index, "pts_s": round(frame.pts_s, 6),
-        }  # fmt: skip
+            "id": self._frames,
+            "file_name": f"{self._source}#{frame.index}",
+            "width": frame.width,
+            "height": frame.height,
+            "video": self._source,
+            "frame_id": frame.index,
+            "pts_s": round(frame.pts_s, 6),
+        }
         with self._file.out():
             self._images.write((b"," if self._frames > 1 else b"") + orjson.dumps(image))
         for annotation in self._instances.annotations(frame, self._frames):
@@ -104,11 +109,14 @@ class CocoInstances:
             self._count += 1
             mask = None if masks is None else masks[i]
             annotation = {
-                "id": self._count, "image_id": image, "category_id": self._ids.setdefault(label, len(self._ids) + 1),
+                "id": self._count,
+                "image_id": image,
+                "category_id": self._ids.setdefault(label, len(self._ids) + 1),
                 "bbox": [*numbers[i, :2].tolist(), *sides[i].tolist()],
-                "area": rle.area(mask) if mask is not None else float(areas[i]), "iscrowd": 0,
+                "area": rle.area(mask) if mask is not None else float(areas[i]),
+                "iscrowd": 0,
                 "score": float(numbers[i, 4]),
-            }  # fmt: skip
+            }
             if mask is not None:
                 annotation["segmentation"] = mask
             elif corners is not None and not np.isnan(corners[i]).any():
@@ -130,14 +138,16 @@ class CocoInstances:
         rounded = np.where(seen[:, None], points_of(points.astype(np.float64)), 0.0)
         flat = [number for x, y, score in rounded.tolist() for number in (x, y, 2 if score > 0 else 0)]
         return {
-            "keypoints": flat, "num_keypoints": sum(v > 0 for v in flat[2::3]),
+            "keypoints": flat,
+            "num_keypoints": sum(v > 0 for v in flat[2::3]),
             "keypoint_scores": rounded[:, 2].tolist(),
-        }  # fmt: skip
+        }
 
 
 def _polygon_area(corners: np.ndarray) -> float:
     """Return the area of a parallelogram of (4, 2) corners, rounded to 1/100."""
-    (ax, ay), (bx, by) = corners[1] - corners[0], corners[3] - corners[0]
+    ax, ay = corners[1] - corners[0]
+    bx, by = corners[3] - corners[0]
     return round(abs(float(ax * by - ay * bx)), 2)
 
 

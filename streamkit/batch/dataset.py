@@ -290,9 +290,15 @@ def _stacked(tables: list[Detections]) -> Detections:
 def event_row(event: Event, key: str, source: str) -> dict[str, Any]:
     """A row of the table of events."""
     return {
-        "key": key, "source": source, "frame": event.frame, "pts_s": round(event.pts_s, 6), "stage": event.stage,
-        "kind": event.kind, "track_id": event.track_id, "data": as_json(event.data).decode() if event.data else None,
-    }  # fmt: skip
+        "key": key,
+        "source": source,
+        "frame": event.frame,
+        "pts_s": round(event.pts_s, 6),
+        "stage": event.stage,
+        "kind": event.kind,
+        "track_id": event.track_id,
+        "data": as_json(event.data).decode() if event.data else None,
+    }
 
 
 class FrameCollector:
@@ -318,15 +324,22 @@ class FrameCollector:
     def add(self, frame: Frame, objects: int) -> None:
         """Add a frame with this number of objects."""
         values = (
-            frame.index, round(frame.pts_s, 6), frame.width, frame.height, objects, frame.error, frame.damaged,
+            frame.index,
+            round(frame.pts_s, 6),
+            frame.width,
+            frame.height,
+            objects,
+            frame.error,
+            frame.damaged,
             as_json(frame.facts).decode() if frame.facts else None,
-        )  # fmt: skip
+        )
         for column, value in zip(self._columns.values(), values, strict=True):
             column.append(value)
 
     def take(self) -> Any:
         """Return the collected rows as an Arrow table, and start over."""
-        pa, rows = arrow(), self.rows
+        pa = arrow()
+        rows = self.rows
         columns = [pa.repeat(self._key, rows), pa.repeat(self._source, rows)]
         columns += [pa.array(values, self._schema.field(name).type) for name, values in self._columns.items()]
         for column in self._columns.values():

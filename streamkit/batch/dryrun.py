@@ -28,7 +28,9 @@ from streamkit.runtime.execution.cores import cores
 _REMOTE = 100  # remote files whose headers are read; the others are extrapolated
 _SHOWN = 20
 _SAMPLES = 3
-_SAMPLE_S, _WARM_UP_S = 4.0, 0.5  # of video
+# of video
+_SAMPLE_S = 4.0
+_WARM_UP_S = 0.5
 _LONG_ENOUGH_S = 15.0
 _POLL_S = 0.2
 
@@ -42,9 +44,14 @@ class ProbedFile:
 
 
 def dry_run(
-    graph: Graph, settings: BatchSettings, files: Sequence[VideoFile], echo: Callable[[str], None], *,
-    workers: int | None = None, cluster: bool = False,
-) -> int:  # fmt: skip
+    graph: Graph,
+    settings: BatchSettings,
+    files: Sequence[VideoFile],
+    echo: Callable[[str], None],
+    *,
+    workers: int | None = None,
+    cluster: bool = False,
+) -> int:
     """Show what a run over these files would do. Writes only to a temporary folder.
 
     Args:
@@ -203,9 +210,10 @@ class _Estimate:
         selection = self.settings.selection
         lengths = {video.file.uri: selection.length_s(video.probe.duration_s) for video in self.good}
         usable = [
-            video for video in self.good
+            video
+            for video in self.good
             if lengths[video.file.uri] and not selection.misses(video.probe.duration_s, video.probe.fps)
-        ]  # fmt: skip
+        ]
         usable.sort(key=lambda video: lengths[video.file.uri])
         places = {round(len(usable) * (n + 1) / (_SAMPLES + 1)) for n in range(_SAMPLES)}
         places = {min(place, len(usable) - 1) for place in places}  # of one or two files, each once

@@ -66,7 +66,8 @@ class TextPart(Sink):
         self._file.discard()
 
     def _flush(self) -> None:
-        data, done = bytes(self._waiting), 0
+        data = bytes(self._waiting)
+        done = 0
         self._waiting.clear()
         with self._file.out() as out:
             while done < len(data):

@@ -51,7 +51,7 @@ def pipeline_identity(graph: Graph, settings: BatchSettings) -> dict[str, Any]:
         }
         for stage in graph.config.stages
         if stage.id in ids
-    }  # fmt: skip
+    }
     return {
         "streamkit": __version__,
         "stages": stages,

@@ -111,9 +111,7 @@ class WorkEstimate:
         self._done = list[str]()
         sizes = [job.file.size for job in self._jobs if job.file.size is not None]
         usual = sum(sizes) / max(1, len(sizes))  # for files of unknown size
-        self._work = {
-            job.key: float(max(1, usual if job.file.size is None else job.file.size)) for job in self._jobs
-        }  # fmt: skip
+        self._work = {job.key: float(max(1, usual if job.file.size is None else job.file.size)) for job in self._jobs}
         self._total = sum(self._work.values())
         self._sum = 0.0
         self._later = None if seconds is None or not jobs else ThreadFuture(lambda stop: self._probed(seconds, stop))
@@ -258,7 +256,8 @@ class Manager:
 
         The longest file in progress is a lower bound: only one worker processes it.
         """
-        share, in_progress = self.share, self._in_progress()
+        share = self.share
+        in_progress = self._in_progress()
         if share < 0.01 or self.elapsed_s < 3.0:
             return None
         longest = max((work * (1.0 - done) for work, done in in_progress), default=0.0)

@@ -39,7 +39,8 @@ FORMATS: dict[str, dict[str, str]] = {
 FOLDERS = {folder: suffix for folders in FORMATS.values() for folder, suffix in folders.items()}
 
 _VIDEO_SUFFIXES = (".mp4", ".mkv")
-_MAGIC, _FOOTER = b"PAR1", 8  # a Parquet file ends with the length of its footer in four bytes, and the magic bytes
+_MAGIC = b"PAR1"
+_FOOTER = 8  # a Parquet file ends with the length of its footer in four bytes, and the magic bytes
 
 
 def check_formats(formats: Iterable[str]) -> tuple[str, ...]:
@@ -89,7 +90,8 @@ def existing_parts(settings: BatchSettings, key: str) -> list[Path]:
     there = [path for path in parts(settings, key) if path.parent.name != "video" and path.is_file()]
     if "video" in settings.formats:  # in either container, and it may be several: KEY.mp4, KEY-2.mp4, ...
         for suffix in _VIDEO_SUFFIXES:
-            path, number = settings.out / "video" / f"{key}{suffix}", 1
+            path = settings.out / "video" / f"{key}{suffix}"
+            number = 1
             while path.is_file():
                 there.append(path)
                 number += 1

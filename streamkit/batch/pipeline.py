@@ -29,16 +29,23 @@ PREFIX = "dataset"
 """The ids of added stages begin with it and a dot, which no id in a YAML contains."""
 
 _SINKS: dict[str, type[Sink]] = {
-    "parquet": DataSet, "jsonl": JsonlPart, "csv": CsvPart, "mot": MotPart, "coco": CocoPart,
-}  # fmt: skip
+    "parquet": DataSet,
+    "jsonl": JsonlPart,
+    "csv": CsvPart,
+    "mot": MotPart,
+    "coco": CocoPart,
+}
 
 
 def source_options(selection: FrameSelection) -> dict[str, Any]:
     """The options of a source that selects these frames."""
     return {
-        "start": selection.start_s, "end": selection.end_s, "every": selection.every, "fps": selection.fps,
+        "start": selection.start_s,
+        "end": selection.end_s,
+        "every": selection.every,
+        "fps": selection.fps,
         "keyframes": selection.keyframes,
-    }  # fmt: skip
+    }
 
 
 def check_selection(selection: FrameSelection) -> None:
@@ -144,7 +151,8 @@ def _video(graph: Graph, folder: str, inputs: list[str]) -> list[Node]:
             f"the format video needs encoded frames, but {writers[0].id} has "
             f"encoder: {writers[0].options['encoder']}; set encoder: auto, or omit the format"
         )
-    options, drawing = {"path": f"{folder}/{{source}}.mp4"}, list[Node]()
+    options = {"path": f"{folder}/{{source}}.mp4"}
+    drawing = list[Node]()
     if writers:
         ending = ".mkv" if str(writers[0].options.get("path", "")).endswith(".mkv") else ".mp4"
         options = {**writers[0].options, "path": f"{folder}/{{source}}{ending}", "if_exists": "overwrite"}

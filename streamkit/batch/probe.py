@@ -100,9 +100,11 @@ def _read_header(demuxer: Demuxer) -> Probe:
     problem = None
     kind = ""
     if not info.width or not info.height:
-        problem, kind = "its frames have no size: the header is damaged, or it has no frames", "damaged"
+        problem = "its frames have no size: the header is damaged, or it has no frames"
+        kind = "damaged"
     elif demuxer.stream.duration == 0 or (info.duration_s == 0 and not frames):
-        problem, kind = "it has no frames", "empty"
+        problem = "it has no frames"
+        kind = "empty"
     if frames is None and info.duration_s and info.average_rate:
         frames = round(info.duration_s * info.average_rate)
     return Probe(info.duration_s, info.codec, info.width, info.height, info.average_rate, frames, problem, kind)

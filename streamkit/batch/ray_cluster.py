@@ -20,7 +20,8 @@ from streamkit.config.pipeline_config import replace_value
 from streamkit.core.errors import ConfigError, MissingPackage
 from streamkit.core.yaml_tree import load_file
 
-_CONNECT_S, _ANSWER_S = 5.0, 30.0
+_CONNECT_S = 5.0
+_ANSWER_S = 30.0
 _QUIET: dict[str, Any] = {"log_to_driver": False, "configure_logging": False, "logging_level": "ERROR"}
 _TRY = (
     f"import json, ray, sys; ray.init(sys.argv[1], **{_QUIET!r}); "
@@ -100,9 +101,12 @@ def _nodes_of_cluster(what: str, head: str, probe: AccessProbe) -> list[str]:
     """The IP addresses of a cluster's nodes. Raises ConfigError if it is none, or does not accept this client."""
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _TRY, head], env={**_ENVIRONMENT, **os.environ}, timeout=_ANSWER_S,
-            capture_output=True, text=True,
-        )  # fmt: skip
+            [sys.executable, "-c", _TRY, head],
+            env={**_ENVIRONMENT, **os.environ},
+            timeout=_ANSWER_S,
+            capture_output=True,
+            text=True,
+        )
     except subprocess.TimeoutExpired:
         raise ConfigError(
             f"{what}: the server at {head} does not answer as a Ray cluster within {_ANSWER_S:g} s "

@@ -176,9 +176,16 @@ class RayWorkerPool(WorkerPool):
     """
 
     def __init__(
-        self, settings: BatchSettings, address: str, *, device: str | None = None, workers: int | None = None,
-        cores: int = 1, timeout_s: float = 600.0, insecure: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        settings: BatchSettings,
+        address: str,
+        *,
+        device: str | None = None,
+        workers: int | None = None,
+        cores: int = 1,
+        timeout_s: float = 600.0,
+        insecure: bool = False,
+    ) -> None:
         with tempfile.TemporaryDirectory(prefix="streamkit-") as folder:
             pipeline = pack(settings, Path(folder))
             self._ray = join(address, Path(folder), insecure=insecure)

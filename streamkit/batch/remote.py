@@ -23,9 +23,18 @@ from streamkit.runtime.execution.future import Stopped, side_by_side
 
 _EXTRAS = {"s3": ("s3fs", "s3"), "s3a": ("s3fs", "s3")}
 _VERSIONS = (
-    "ETag", "etag", "md5Hash", "content_md5", "Content-MD5", "LastModified", "last_modified", "Last-Modified",
-    "updated", "mtime", "created",
-)  # fmt: skip
+    "ETag",
+    "etag",
+    "md5Hash",
+    "content_md5",
+    "Content-MD5",
+    "LastModified",
+    "last_modified",
+    "Last-Modified",
+    "updated",
+    "mtime",
+    "created",
+)
 _NO_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "ProfileNotFound")
 _SET_CREDENTIALS = (
     "credentials are missing; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE for a profile of ~/.aws"
@@ -63,10 +72,11 @@ def find(pattern: str) -> Iterator[VideoFile]:
                 listing = system.find(path, detail=True)
         ending = PurePosixPath(path).suffix.lower() if wild else ""
         chosen = {
-            name: info for name, info in listing.items()
+            name: info
+            for name, info in listing.items()
             if info["type"] == "file"
             and (PurePosixPath(name).suffix.lower() in VIDEOS or (wild and ending not in ("", ".*")) or name == path)
-        }  # fmt: skip
+        }
         for name, info in _with_info(system, chosen).items():
             below = name.removeprefix(root).lstrip("/") or PurePosixPath(name).name
             size = info.get("size")
@@ -147,7 +157,8 @@ def raised_as(kind: type[ConfigError] | type[SourceError], uri: str) -> Iterator
 
 def explained(error: BaseException) -> tuple[str, str]:
     """What went wrong, for a user, and as a word of `SourceError.CAUSES`."""
-    name, text = type(error).__name__, mask(describe(error))
+    name = type(error).__name__
+    text = mask(describe(error))
     if name in _NO_CREDENTIALS:
         return _SET_CREDENTIALS, "permission"
     if isinstance(error, PermissionError):

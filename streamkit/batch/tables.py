@@ -180,9 +180,7 @@ def tables_of(graph: Graph) -> DatasetTables:
         columns.update({name: _both(columns.get(name), column) for name, column in node_columns.items()})
         others |= not node.type.spec.built_in
     order = sorted(columns, key=lambda name: (name != "track_id", name != "predicted"))
-    labels = dict.fromkeys(
-        label for node in nodes if "detections" in node.type.spec.writes for label in node.labels
-    )  # fmt: skip
+    labels = dict.fromkeys(label for node in nodes if "detections" in node.type.spec.writes for label in node.labels)
     return DatasetTables(tuple(columns[name] for name in order), others, tuple(labels))
 
 

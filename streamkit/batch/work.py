@@ -76,7 +76,8 @@ def opened(
     """
     with open_folder(graph, settings, overwrite=overwrite) as folder:
         sweep(settings.out)
-        done, failed = folder.done(), folder.failed()
+        done = folder.done()
+        failed = folder.failed()
         paths = folder.paths()
         jobs = _jobs(folder.pipeline, paths, files, done)
         for key in _outdated(paths, jobs, done):
@@ -85,10 +86,13 @@ def opened(
             failed = set()
         left = [job for job in jobs if job.key not in done and job.key not in failed]
         yield Work(
-            left, sum(job.key in done for job in jobs), sum(job.key in failed for job in jobs),
+            left,
+            sum(job.key in done for job in jobs),
+            sum(job.key in failed for job in jobs),
             len(folder.broken),
-            partial(commit, settings), partial(_finish, settings),
-        )  # fmt: skip
+            partial(commit, settings),
+            partial(_finish, settings),
+        )
 
 
 def _jobs(pipeline: str, paths: Mapping[str, str], files: Sequence[VideoFile], done: set[str]) -> list[BatchJob]:
@@ -124,9 +128,8 @@ def _outdated(paths: Mapping[str, str], jobs: Sequence[BatchJob], done: set[str]
     files = {printable(job.file.uri) for job in jobs}
     above = {str(parent) for file in files if is_path(file) for parent in Path(file).parents}
     return sorted(
-        key for key, path in paths.items()
-        if key not in now and (path in files or (path in above and key not in done))
-    )  # fmt: skip
+        key for key, path in paths.items() if key not in now and (path in files or (path in above and key not in done))
+    )
 
 
 def _finish(settings: BatchSettings) -> None:
@@ -185,17 +188,28 @@ def _row(settings: BatchSettings, outcome: Outcome) -> dict[str, Any]:
     with writing(settings.out):
         parts_bytes = sum(path.stat().st_size for path in existing_parts(settings, job.key))
     return {
-        "key": job.key, "source": job.file.name, "path": printable(job.file.uri), "size": job.file.size,
-        "version": job.file.version, "status": outcome.status, "cause": outcome.cause or None,
-        "cause_kind": outcome.cause_kind or None, "frames": outcome.frames, "objects": outcome.objects,
+        "key": job.key,
+        "source": job.file.name,
+        "path": printable(job.file.uri),
+        "size": job.file.size,
+        "version": job.file.version,
+        "status": outcome.status,
+        "cause": outcome.cause or None,
+        "cause_kind": outcome.cause_kind or None,
+        "frames": outcome.frames,
+        "objects": outcome.objects,
         "processed_s": outcome.duration_s,
         **{name: facts.get(name) for name in ("codec", "width", "height", "duration_s")},
-        "fps": None if facts.get("fps") is None else float(facts["fps"]), "frames_in_file": facts.get("frames"),
-        "frames_failed": facts.get("failed_frames"), "frames_damaged": facts.get("damaged_frames"),
+        "fps": None if facts.get("fps") is None else float(facts["fps"]),
+        "frames_in_file": facts.get("frames"),
+        "frames_failed": facts.get("failed_frames"),
+        "frames_damaged": facts.get("damaged_frames"),
         "concealed_errors": facts.get("concealed_errors"),
         "parts_bytes": parts_bytes,
         "pipeline": description["pipeline"],
         "models": [{"name": name, "sha256": model["sha256"]} for name, model in models.items()],
-        "streamkit": description["identity"]["streamkit"], "attempts": job.attempt, "seconds": outcome.seconds,
+        "streamkit": description["identity"]["streamkit"],
+        "attempts": job.attempt,
+        "seconds": outcome.seconds,
         "finished_at": datetime.datetime.now(datetime.UTC),
-    }  # fmt: skip
+    }

@@ -46,9 +46,14 @@ class BatchWorker:
     """
 
     def __init__(
-        self, settings: BatchSettings, device: str = "auto", slots: int = 1, cores: int | None = None,
-        part: tuple[int, int] = (0, 1), graph: Graph | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        settings: BatchSettings,
+        device: str = "auto",
+        slots: int = 1,
+        cores: int | None = None,
+        part: tuple[int, int] = (0, 1),
+        graph: Graph | None = None,
+    ) -> None:
         from streamkit.runtime.execution.cores import pin_process
         from streamkit.runtime.execution.device import choose
         from streamkit.runtime.warm_pipeline import WarmPipeline
@@ -90,8 +95,11 @@ class BatchWorker:
             del self._jobs[job.key], self._names[job.key]
         facts = {**state.facts, **_error_counts(state), **({"copied": True} if copied else {})}
         counts: dict[str, Any] = {
-            "frames": state.out, "objects": state.objects, "duration_s": facts.pop(PROCESSED_S, 0.0), "facts": facts,
-        }  # fmt: skip
+            "frames": state.out,
+            "objects": state.objects,
+            "duration_s": facts.pop(PROCESSED_S, 0.0),
+            "facts": facts,
+        }
         if state.raised is not None and not self._ends_before(state) and not self._keeps(state):
             text = _without(job.file.uri, _without(path, state.error or ""))
             return _failed(job, start_s, *cause(state.raised), text, **counts)
@@ -147,7 +155,7 @@ class BatchWorker:
 
 def work(
     link: ParentConnection, settings: BatchSettings, device: str, slots: int, cores: int | None, part: tuple[int, int]
-) -> None:  # fmt: skip
+) -> None:
     """Run a worker process: open the pipeline, and process files, each on its own thread, until stopped."""
     exported = telemetry.open_telemetry()
     worker = BatchWorker(settings, device, slots, cores, part)
@@ -194,6 +202,7 @@ def _error_counts(state: SourceState) -> dict[str, int]:
     concealed = counts.get(CONCEALED, 0)
     reported = state.raised.damaged if isinstance(state.raised, SourceError) else 0
     return {
-        "concealed_errors": concealed, "damaged_frames": max(reported, concealed + counts.get(UNDECODABLE, 0)),
+        "concealed_errors": concealed,
+        "damaged_frames": max(reported, concealed + counts.get(UNDECODABLE, 0)),
         "failed_frames": state.failures,
-    }  # fmt: skip
+    }

@@ -92,7 +92,8 @@ def plan_workers(
 
 def _with_sources(graph: Graph, files: Sequence[VideoFile], selection: FrameSelection) -> Graph:
     """The pipeline with these files as its sources."""
-    options, place = source_options(selection), YamlNode({}, graph.config.file, 0, 0)
+    options = source_options(selection)
+    place = YamlNode({}, graph.config.file, 0, 0)
     # a remote file is copied before it is read
     uris = [file.uri if is_path(file.uri) else file.name for file in files]
     return replace(

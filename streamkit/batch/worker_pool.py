@@ -28,7 +28,8 @@ logger = logging.getLogger(__name__)
 
 _MAX_FAILED_STARTS = 3
 """This many workers in a row may die before they have opened the pipeline."""
-_CLOSE_S, _ABORT_S = 10.0, 0.5
+_CLOSE_S = 10.0
+_ABORT_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,9 +267,14 @@ class LocalWorkerPool(WorkerPool):
     """
 
     def __init__(
-        self, settings: BatchSettings, devices: list[str], *, slots: int = 1, cores: int | None = None,
+        self,
+        settings: BatchSettings,
+        devices: list[str],
+        *,
+        slots: int = 1,
+        cores: int | None = None,
         timeout_s: float = 600.0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(slots, timeout_s)
         self._settings = settings
         self._devices = devices
@@ -305,7 +311,8 @@ class LocalWorkerPool(WorkerPool):
 
     def start_worker(self, number: int) -> Child:
         """Start a process; see `WorkerPool.start_worker`."""
-        part, env = (number, len(self._devices)), {}
+        part = (number, len(self._devices))
+        env = {}
         if self._mps is not None:
             if self._mps.own and not self._mps.running:
                 self._mps.restart()

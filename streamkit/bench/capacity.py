@@ -114,7 +114,8 @@ def largest(fits: Callable[[int], bool], start: int, max_number: int) -> int:
     number = min(start, max_number)
     while good < number < bad:
         if fits(number):
-            good, number = number, min(2 * number, max_number)
+            good = number
+            number = min(2 * number, max_number)
         else:
             bad = number
     while bad - good > max(1, good // _PRECISION):
@@ -177,9 +178,16 @@ class Search:
         options = self.options
         outputs = self.folder / f"out-{streams}"
         spec = trial.TrialSpec(
-            str(self.pipeline), self.set_, self.device, streams, options.fps, str(outputs), options.seconds,
-            options.warmup_s, 60.0 + streams / 4,
-        )  # fmt: skip
+            str(self.pipeline),
+            self.set_,
+            self.device,
+            streams,
+            options.fps,
+            str(outputs),
+            options.seconds,
+            options.warmup_s,
+            60.0 + streams / 4,
+        )
         figures = trial.measure(spec)
         shutil.rmtree(outputs, ignore_errors=True)
         for text in set(figures.messages) - self._printed:
@@ -245,9 +253,13 @@ def bottleneck(attempt: Attempt, shares: dict[str, float], overload: str = "") -
 
 
 def capacity(
-    pipeline: Path, set_: dict[str, str], device: str | None, options: CapacityOptions, out: Path | None,
+    pipeline: Path,
+    set_: dict[str, str],
+    device: str | None,
+    options: CapacityOptions,
+    out: Path | None,
     echo: Callable[[str], None],
-) -> int:  # fmt: skip
+) -> int:
     """Measure how many streams of a pipeline's kind fit.
 
     Args:

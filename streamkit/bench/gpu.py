@@ -30,7 +30,9 @@ from streamkit.io.outputs import ReportFile
 from streamkit.runtime.execution.cores import cores
 from streamkit.runtime.execution.device import choose
 
-WHOLE_S, QUICK_S = 360.0, 60.0  # time limit of all measurements by default, and with --quick
+# time limit of all measurements by default, and with --quick
+WHOLE_S = 360.0
+QUICK_S = 60.0
 _PARTS_SHARE = 0.4  # share of the time limit
 _REALTIME_FPS = 30
 _EXTRA = "whole + stages"
@@ -125,35 +127,40 @@ class GpuBenchmark:
         check_networks(build(read(path, set_=self.options.set_, device=self.options.device)))
         self.echo(f"{self.network}; packets {packets}")
         self.echo(HEAD)
-        self._parts()
+        self.measure_parts()
         options = self.options
         # requested explicitly: at the time limit, whole pipelines are skipped first
         for processes, codec, sources in product(options.processes, self.clips, options.realtime):
-            self._whole(codec, sources, 0, "paced", processes=processes)
+            self.measure_whole(codec, sources, 0, "paced", processes=processes)
         for batch, codec in product(options.batches, self.clips):
-            self._whole(codec, self._base(codec), batch)
+            self.measure_whole(codec, self._base(codec), batch)
         for sources, codec in product(options.sources, self.clips):
             if sources != self._base(codec):
                 for batch in options.batches if options.grid else (self._best_batch(codec),):
-                    self._whole(codec, sources, batch)
+                    self.measure_whole(codec, sources, batch)
         for codec in self.clips:
             at_best = self._base(codec), self._best_batch(codec)
             for decoders in (1, _DECODERS):
-                self._whole(codec, 1, self._best_batch(codec), f"one file, {decoders} decoders", decoders)
+                self.measure_whole(codec, 1, self._best_batch(codec), f"one file, {decoders} decoders", decoders)
             for what in ("decode + preprocess", *([_EXTRA] if options.extra_stages else [])):
-                self._whole(codec, *at_best, what)
+                self.measure_whole(codec, *at_best, what)
             for processes in options.processes[1:]:
-                self._whole(codec, *at_best, processes=processes)
+                self.measure_whole(codec, *at_best, processes=processes)
 
     # ------------------------------------------------------------------------------------------------------- parts
 
-    def _parts(self) -> None:
+    def measure_parts(self) -> None:
         """Measure each part alone."""
         options = self.options
         spec = limits.LimitsSpec(
-            {codec: str(clip) for codec, clip in self.clips.items()}, list(options.sources), list(options.batches),
-            str(self._pipeline(next(iter(self.clips)), 1)), options.set_, options.device, options.seconds,
-        )  # fmt: skip
+            {codec: str(clip) for codec, clip in self.clips.items()},
+            list(options.sources),
+            list(options.batches),
+            str(self._pipeline(next(iter(self.clips)), 1)),
+            options.set_,
+            options.device,
+            options.seconds,
+        )
         with closing(results(spec, self._until_s)) as measured:
             try:
                 for row_fields in measured:
@@ -173,10 +180,16 @@ class GpuBenchmark:
 
     # ---------------------------------------------------------------------------------------------------- the whole
 
-    def _whole(
-        self, codec: str, sources: int, batch: int, what: str = "whole", decoders: int | None = None, *,
+    def measure_whole(
+        self,
+        codec: str,
+        sources: int,
+        batch: int,
+        what: str = "whole",
+        decoders: int | None = None,
+        *,
         processes: int | Literal["auto"] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Measure one run in its own processes; skip or stop it at the time limit."""
         processes = processes or self.options.processes[0]
         options = self.options
@@ -216,9 +229,15 @@ class GpuBenchmark:
         self._last[what] = time.monotonic() - started_s
 
     def _pipeline(
-        self, codec: str, sources: int, batch: int = 0, *, stages: tuple[str, ...] = ("detect", "jsonl"),
-        pace: int | None = None, decoders: int | None = None,
-    ) -> Path:  # fmt: skip
+        self,
+        codec: str,
+        sources: int,
+        batch: int = 0,
+        *,
+        stages: tuple[str, ...] = ("detect", "jsonl"),
+        pace: int | None = None,
+        decoders: int | None = None,
+    ) -> Path:
         """Write the pipeline of a run; return its path."""
         options = {"uri": str(self.clips[codec]), "loop": True, "pace": pace, "decoders": decoders}
         source = {name: value for name, value in options.items() if value is not None}
@@ -272,16 +291,23 @@ class GpuBenchmark:
                 continue
             like = {"what": "whole", "codec": codec, "batch": whole.batch, "processes": whole.processes}
             by_codec[codec] = {
-                "whole_fps": whole.fps, "sources": whole.sources, "batch": whole.batch,
+                "whole_fps": whole.fps,
+                "sources": whole.sources,
+                "batch": whole.batch,
                 "processes": whole.processes,
                 "decode_fps": fps_of(self.rows, what="decode", codec=codec),
-                "infer_fps": fps_of(self.rows, what="infer"), "of_limit": whole.of_limit,
-                "binds": next(iter(whole.uses), None), "uses": whole.uses, "lock_free": whole.found.lock_free,
-                "to_device_bytes": whole.found.to_device, "to_host_bytes": whole.found.to_host,
-                "packet_bytes": self.packet_bytes[codec], "start_s": whole.found.start_s,
+                "infer_fps": fps_of(self.rows, what="infer"),
+                "of_limit": whole.of_limit,
+                "binds": next(iter(whole.uses), None),
+                "uses": whole.uses,
+                "lock_free": whole.found.lock_free,
+                "to_device_bytes": whole.found.to_device,
+                "to_host_bytes": whole.found.to_host,
+                "packet_bytes": self.packet_bytes[codec],
+                "start_s": whole.found.start_s,
                 "device_mb_a_source": growth_per_source(self.rows, "device_mb", **like),
                 "host_mb_a_source": growth_per_source(self.rows, "host_mb", **like),
-            }  # fmt: skip
+            }
         return by_codec
 
     def _add(self, row: Measurement) -> None:
@@ -297,10 +323,15 @@ class GpuBenchmark:
     def report(self, *, complete: bool) -> dict[str, Any]:
         """All results so far, as values for JSON; paths as `Path`."""
         return {
-            "schema": "streamkit-bench/1", "complete": complete, "machine": self.machine, "network": self.network,
-            "settings": asdict(self.options), "summary": self.summary(),
-            "rows": [asdict(row) for row in self.rows], "left_out": list(self.left_out),
-        }  # fmt: skip
+            "schema": "streamkit-bench/1",
+            "complete": complete,
+            "machine": self.machine,
+            "network": self.network,
+            "settings": asdict(self.options),
+            "summary": self.summary(),
+            "rows": [asdict(row) for row in self.rows],
+            "left_out": list(self.left_out),
+        }
 
 
 def stages_of(path: Path) -> dict[str, Any]:

@@ -141,7 +141,8 @@ def lengthen(clip: Path, out: Path, frames: int) -> int:
         if not packets or any(None in packet[1:3] for packet in packets):
             raise SourceError(f"{clip} cannot be made longer: it has packets without timestamps")
         base = demuxer.stream.time_base
-        first, last = min(packet[1] for packet in packets), max(packet[1] for packet in packets)
+        first = min(packet[1] for packet in packets)
+        last = max(packet[1] for packet in packets)
         length = (last - first) * len(packets) // max(1, len(packets) - 1)  # one step beyond the last frame
         times = -(-frames // len(packets))
         with av.open(str(out), "w") as output:

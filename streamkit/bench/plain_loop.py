@@ -38,19 +38,22 @@ def letterbox(image: np.ndarray, size: tuple[int, int], anchor: str) -> tuple[np
     inner = round(width * scale), round(height * scale)
     left, top = ((size[0] - inner[0]) // 2, (size[1] - inner[1]) // 2) if anchor == "center" else (0, 0)
     resized = cv2.resize(image, inner, interpolation=cv2.INTER_LINEAR)
-    right, bottom = size[0] - inner[0] - left, size[1] - inner[1] - top
+    right = size[0] - inner[0] - left
+    bottom = size[1] - inner[1] - top
     gray = (114, 114, 114)
     return cv2.copyMakeBorder(resized, top, bottom, left, right, cv2.BORDER_CONSTANT, value=gray), scale, left, top
 
 
 def read_yolox(output: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
     """Boxes (a, 4) as center and size in network pixels, and scores (a, c), from a (1, a, 5 + c) output."""
-    cells, strides = [], []
+    cells = []
+    strides = []
     for stride in STRIDES:
         x, y = np.meshgrid(np.arange(size[0] // stride), np.arange(size[1] // stride))
         cells.append(np.stack((x, y), 2).reshape(-1, 2))
         strides.append(np.full((x.size, 1), stride))
-    grid, step = np.concatenate(cells), np.concatenate(strides)
+    grid = np.concatenate(cells)
+    step = np.concatenate(strides)
     rows = output[0]
     boxes = np.concatenate([(rows[:, :2] + grid) * step, np.exp(rows[:, 2:4]) * step], axis=1)
     return boxes, rows[:, 4:5] * rows[:, 5:]

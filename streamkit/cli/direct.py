@@ -180,7 +180,8 @@ def yaml_of(options: DirectOptions, command: str, stages: dict[str, Any], draw: 
         detector["min_score"] = MIN_SCORE
     if options.label_list:
         detector["labels"] = options.label_list
-    out, jsonl = options.out, options.jsonl
+    out = options.out
+    jsonl = options.jsonl
     if out is None and jsonl is None and not options.show:
         out = jsonl = f"out{os.sep}"
     all_stages = {"detect": detector, **stages}

@@ -135,9 +135,14 @@ def result_of(database: Database, sql: str | None, where: str | None) -> Rows:
 
 
 def _like(
-    location: DatasetLocation, database: Database, sql: str | None, where: str | None, limit: int | None, like: str,
+    location: DatasetLocation,
+    database: Database,
+    sql: str | None,
+    where: str | None,
+    limit: int | None,
+    like: str,
     model: str | None,
-) -> Rows:  # fmt: skip
+) -> Rows:
     """The tracks that are like a text or an image. Raises ConfigError."""
     from streamkit.query.likeness import LIKE_ROWS, vector_of
 

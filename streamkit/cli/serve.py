@@ -194,7 +194,9 @@ def run_server(
     from streamkit.serve.sampler import PipelineSampler
     from streamkit.serve.server import address, listen, serving
 
-    running, store, (admin, others) = engine.running, engine.store, tokens
+    running = engine.running
+    store = engine.store
+    admin, others = tokens
     listening = listen(options.host, options.port)
     metrics = None if options.metrics_port is None else listen(options.host, options.metrics_port)
     readers = readers_of(listening, public=options.public)

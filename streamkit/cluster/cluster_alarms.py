@@ -24,9 +24,11 @@ class ClusterAlarms:
     """
 
     def __init__(
-        self, reports: Callable[[], Sequence[NodeReport]], health: Callable[[], HealthSnapshot],
+        self,
+        reports: Callable[[], Sequence[NodeReport]],
+        health: Callable[[], HealthSnapshot],
         configs: Sequence[AlarmConfig],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._reports = reports
         self._health = health
         self._configs = configs

@@ -48,10 +48,12 @@ from streamkit.serve.token import new_token
 
 logger = logging.getLogger(__name__)
 
-_EVERY_S, _WAIT_S = 0.4, 0.1
+_EVERY_S = 0.4
+_WAIT_S = 0.1
 _LOOK_S = 1.0
 _BALANCE_S = 15.0
-_STOP_S, _START_S = 10.0, 60.0
+_STOP_S = 10.0
+_START_S = 60.0
 _TOGETHER_S = 30.0
 """Seconds after the first node is ready in which the others may get ready before the sources are shared out."""
 _APPLY_S = 900.0
@@ -112,9 +114,15 @@ class ClusterRun(MergedCounts, Controls):
     hung_threads = ()
 
     def __init__(
-        self, graph: Graph, ray: Any, job: NodeJob, pack: Callable[[], Mapping[str, bytes]], gallery: Gallery,
-        last_event: Callable[[str], int], clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+        self,
+        graph: Graph,
+        ray: Any,
+        job: NodeJob,
+        pack: Callable[[], Mapping[str, bytes]],
+        gallery: Gallery,
+        last_event: Callable[[str], int],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         super().__init__(graph)
         self._ray = ray
         self._job = job
@@ -384,8 +392,9 @@ class ClusterRun(MergedCounts, Controls):
         with self._changing:
             self._settings = {
                 id_: {name: value for name, value in values.items() if name not in settings.get(id_, {})}
-                for id_, values in self._settings.items() if id_ in graph.nodes
-            }  # fmt: skip
+                for id_, values in self._settings.items()
+                if id_ in graph.nodes
+            }
             for id_, values in self._settings.items():
                 graph.nodes[id_].options = {**graph.nodes[id_].options, **values}
             follow_zones(graph)

@@ -83,11 +83,16 @@ def _connected(node: NodeHandle, path: str) -> Any:
     """An open WebSocket of a node, as a context manager."""
     from websockets.asyncio.client import connect
 
-    url, headers = node.url.replace("http", "ws", 1), {"authorization": f"Bearer {node.token}"}
+    url = node.url.replace("http", "ws", 1)
+    headers = {"authorization": f"Bearer {node.token}"}
     return connect(
-        f"{url}{API}/{path}", additional_headers=headers, max_size=None, compression=None, proxy=None,
+        f"{url}{API}/{path}",
+        additional_headers=headers,
+        max_size=None,
+        compression=None,
+        proxy=None,
         open_timeout=_ANSWER_S,
-    )  # fmt: skip
+    )
 
 
 async def _received(opened: Any) -> Any:

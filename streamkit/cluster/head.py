@@ -49,7 +49,8 @@ class ClusterPipeline(ReloadingPipeline[ClusterRun]):
 
     def _follow(self, new: Graph) -> None:
         """Apply an edit; raise ConfigError if a node rejects it. Changes by calls are kept where the edit has none."""
-        edited, settings = edited_sources(self._graph, new), changed_settings(self._graph, new)
+        edited = edited_sources(self._graph, new)
+        settings = changed_settings(self._graph, new)
         changes: list[str] = []
         with self._running.forgetting(edited, settings):
             if settings or not alike(self._graph, new):
@@ -67,9 +68,15 @@ def cluster_run(engine: ServeEngine) -> ClusterRun:
 
 
 def prepare_cluster(
-    cluster: ClusterFile, ray: Any, store: Any, checked: Callable[[], None], *, allow_files: bool, keep_events: str,
+    cluster: ClusterFile,
+    ray: Any,
+    store: Any,
+    checked: Callable[[], None],
+    *,
+    allow_files: bool,
+    keep_events: str,
     keep_size: str,
-) -> tuple[ClusterPipeline, Gallery]:  # fmt: skip
+) -> tuple[ClusterPipeline, Gallery]:
     """The pipeline of a cluster, and the gallery of its events.
 
     Args:
@@ -97,11 +104,20 @@ def prepare_cluster(
         return pack_files(cluster.pipeline)
 
     def make(graph: Graph) -> ClusterRun:
-        files, text = packed(), read_file(cluster.pipeline)
+        files = packed()
+        text = read_file(cluster.pipeline)
         job = NodeJob(
-            "", cluster.folder, files, next(reversed(files)), environment(text), "", "", allow_files, keep_events,
+            "",
+            cluster.folder,
+            files,
+            next(reversed(files)),
+            environment(text),
+            "",
+            "",
+            allow_files,
+            keep_events,
             keep_size,
-        )  # fmt: skip
+        )
         return ClusterRun(graph, ray, job, packed, gallery, store.last_of_node)
 
     return ClusterPipeline(cluster, load, make), gallery

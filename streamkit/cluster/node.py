@@ -97,9 +97,11 @@ class ClusterNode:
         listening = listen(job.address, 0)
         app = WithToken(create_app(engine, Token(job.token), data=folder / "serve"), job.token)
         with (
-            engine.observing(), store.writing(), serving(app, listening, refused=engine.refused),
+            engine.observing(),
+            store.writing(),
+            serving(app, listening, refused=engine.refused),
             PeriodicTimer(_STEP_S, self._step),
-        ):  # fmt: skip
+        ):
             self._engine = engine
             self._port = listening.getsockname()[1]
             running.run()
@@ -139,7 +141,8 @@ class ClusterNode:
     def _step(self) -> None:
         try:
             self._check_lease()
-            orders, running = self._orders, self._engine and self._engine.running
+            orders = self._orders
+            running = self._engine and self._engine.running
             if orders is not None and running is not None and running.ready:
                 self._execute(orders, running)
         except Exception as error:  # must not end the thread
@@ -232,12 +235,22 @@ class ClusterNode:
         executed = self._executed
         events, until = self._events(engine.store, after_event)
         return NodeReport(
-            executed, self._port, engine.ready, "", engine.device,
+            executed,
+            self._port,
+            engine.ready,
+            "",
+            engine.device,
             max((stage.busy for stage in engine.load.stages.values()), default=None),
-            cores(), sum(device.kind == "cuda" for device in running.devices),
-            self._counts(running), running.alarms.raised, running.alarms.rules(), dict(self._refused), events, until,
+            cores(),
+            sum(device.kind == "cuda" for device in running.devices),
+            self._counts(running),
+            running.alarms.raised,
+            running.alarms.rules(),
+            dict(self._refused),
+            events,
+            until,
             engine.messages.messages(after_message),
-        )  # fmt: skip
+        )
 
     def _counts(self, running: Run) -> WorkerReport:
         numbers = dict(self._numbers)  # before the states: a state must not get the number of its successor

@@ -20,7 +20,8 @@ MIN_BUSY = 0.1
 """Share below which a measurement says little: most of it is the cost of running at all."""
 GPU_CORES = 40.0
 """CPU cores to which a GPU compares before anything is measured. An estimate."""
-OVERLOAD, RELIEVED = 0.8, 0.7
+OVERLOAD = 0.8
+RELIEVED = 0.7
 """A source moves if a node is busier than the one, to a node that is less busy than the other with the source. A node
 of one core that dropped half of its frames measured 0.84: other stages and the decoders had the rest of the core."""
 

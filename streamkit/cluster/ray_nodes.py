@@ -206,7 +206,7 @@ class NodeHandle:
 
 def start_node(
     ray: Any, node: RayNode, job: NodeJob, files: int, cursor: int, clock: Callable[[], float]
-) -> NodeHandle:  # fmt: skip
+) -> NodeHandle:
     """Start the actor of a node, on that node only; Ray lets it wait there while all cores are in use."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

@@ -23,7 +23,8 @@ _NAMING = frozenset(
 )
 """Options of built-in stages that name what the stages below refer to: classes, areas, attributes, events."""
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./ -]*")
-PART_CHARS, ID_CHARS = 100, 400
+PART_CHARS = 100
+ID_CHARS = 400
 """The longest part of an id between slashes, and the longest id: they are parts of file names."""
 
 EXAMPLES = {
@@ -99,7 +100,8 @@ class Entries:
         if entry.value is None or ("uri" in options and options["uri"].value == ""):
             self.problems.append(parent.problem(f"source {id_} needs a URI or a file", id_))
             return
-        named, fault_node = options.pop("stage", None), options.pop("fault", None)
+        named = options.pop("stage", None)
+        fault_node = options.pop("fault", None)
         self._resolve_path(options, id_)
         fault = None if fault_node is None else self._read_mapping(Fault, fault_node, f"{id_}.fault", "{fail: 5s}")
         if named is None:

@@ -111,7 +111,8 @@ def _expand(config: Config, problems: list[Problem]) -> tuple[dict[str, Node], d
         for name, kind, options in parts:
             id_ = f"{stage.id}.{name}"
             nodes[id_] = Node(id_, kind, options, inputs, stage.run, stage.node)
-            inputs, aliases[stage.id] = [id_], id_
+            inputs = [id_]
+            aliases[stage.id] = id_
     for node in nodes.values():
         node.inputs = [aliases.get(name, name) for name in node.inputs]
     return nodes, aliases

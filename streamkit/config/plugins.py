@@ -116,7 +116,8 @@ def _line(error: BaseException, file: Path) -> int:
 def _source_line(error: BaseException, file: Path, number: int) -> str:
     """The source line after a line break, with a caret under the place of a syntax error."""
     linecache.checkcache(str(file))
-    text, caret = linecache.getline(str(file), number).rstrip(), ""
+    text = linecache.getline(str(file), number).rstrip()
+    caret = ""
     if not text.strip():
         return ""
     if isinstance(error, SyntaxError) and error.offset and error.filename == str(file):

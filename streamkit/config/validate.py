@@ -284,7 +284,8 @@ def _of_all(kind: type[Any], make: Callable[[list[Option]], Any]) -> Any:
 
 def requirement(error: Any) -> str:
     """What pydantic's `error` says that a value must be, in this project's words."""
-    kind, context = error["type"], error.get("ctx", {})
+    kind = error["type"]
+    context = error.get("ctx", {})
     if kind in _TYPES:
         return f"must be {_TYPES[kind]}"
     if kind == "literal_error":

@@ -155,7 +155,8 @@ class Detections:
     skeleton: Skeleton | None = None
 
     def __post_init__(self) -> None:
-        xp, n = array_module(self.xyxy), len(self.xyxy)
+        xp = array_module(self.xyxy)
+        n = len(self.xyxy)
         if self.batch_row is None:
             _set(self, "batch_row", xp.zeros(n, np.int32))
         if self.row_id is None:
@@ -262,7 +263,8 @@ class Detections:
 
     def _slice(self, start: int, end: int, batch_row: np.ndarray) -> Detections:
         """Select rows with another column `batch_row`; every frame needs one, and slices stay read-only."""
-        table, rows = object.__new__(Detections), slice(start, end)
+        table = object.__new__(Detections)
+        rows = slice(start, end)
         _set(table, "xyxy", self.xyxy[rows])
         _set(table, "score", self.score[rows])
         _set(table, "class_id", self.class_id[rows])

@@ -194,5 +194,6 @@ def _check(kind: str, when: Mapping[str, Any]) -> None:
     if when.get("random") and "every" not in when:
         raise ValueError(f"{kind}.random needs every, the mean interval")
     if "every" in when and not when.get("random") and when.get("for", 0.0) >= when["every"]:
-        for_s, every_s = when["for"], when["every"]
+        for_s = when["for"]
+        every_s = when["every"]
         raise ValueError(f"{kind}.for must be less than every, or it never ends; got {for_s:g} s and {every_s:g} s")

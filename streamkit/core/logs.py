@@ -35,7 +35,8 @@ STAGE: ContextVar[str] = ContextVar("stage", default="")
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
 """The id of the HTTP request that is being served."""
 
-FORMAT_VARIABLE, LEVEL_VARIABLE = "STREAMKIT_LOG_FORMAT", "STREAMKIT_LOG_LEVEL"
+FORMAT_VARIABLE = "STREAMKIT_LOG_FORMAT"
+LEVEL_VARIABLE = "STREAMKIT_LOG_LEVEL"
 """Environment variables with the format and the levels; worker processes inherit them."""
 
 MAX_MESSAGES = 2000
@@ -178,7 +179,8 @@ def json_line(record: logging.LogRecord) -> str:
 
 def text_lines(record: logging.LogRecord) -> str:
     """A record as text for people: the message, the id of the HTTP request, and the traceback if it has one."""
-    request_id, exception = getattr(record, "request_id", ""), _exception(record)
+    request_id = getattr(record, "request_id", "")
+    exception = _exception(record)
     request = f" [request {request_id}]" if request_id else ""
     return as_message(f"{_text(record)}{request}" + (f"\n{exception}" if exception else ""))
 
@@ -320,7 +322,8 @@ class MessageStore(logging.Handler):
             text = mask(self.format(record))
             place = record.name.removeprefix(f"{ROOT}.")
             number = next(self._numbers)
-            level, request_id = record.levelname.lower(), with_context(record).request_id  # type: ignore[attr-defined]
+            level = record.levelname.lower()
+            request_id = with_context(record).request_id  # type: ignore[attr-defined]
             self._messages.append(StoredMessage(number, record.created, level, place, text, request_id))
         except Exception:
             self.handleError(record)

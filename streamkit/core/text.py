@@ -125,7 +125,8 @@ def install_command(extra: str = "") -> str:
 
     In a checkout it installs the checkout. Elsewhere it names the packages, so that no index needs to have streamkit.
     """
-    root, extras = checkout(), f"[{extra}]" if extra else ""
+    root = checkout()
+    extras = f"[{extra}]" if extra else ""
     if root is None:
         packages = _requirements(extra) or [f"{_wheel_name()}{extras}"]
         return f"python -m pip install {' '.join(repr(package) for package in packages)}"

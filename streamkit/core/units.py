@@ -118,7 +118,8 @@ class Unit:
         return extended
 
     def _within(self, value: float) -> float:
-        low, high = self.minimum, self.maximum
+        low = self.minimum
+        high = self.maximum
         if (low is not None and not value >= low) or (high is not None and not value <= high):
             bounds = (
                 f"{low:g} to {high:g}"

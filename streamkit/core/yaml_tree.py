@@ -34,7 +34,8 @@ _WORDS: dict[str, Any] = {
 }
 _LONGEST_NUMBER = 1000
 _ENV = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
-_LONGEST, _DEEPEST = 1000, 100
+_LONGEST = 1000
+_DEEPEST = 100
 _FEW_ALIASED = 10_000
 _MANY_ALIASED = 100_000
 _ALIASED_PER_CHARACTER = 20
@@ -79,7 +80,8 @@ class YamlNode:
 
     def follow(self, path: Iterable[Any]) -> tuple[YamlNode, list[str]]:
         """Walk down `path` as far as the tree goes; return the node there and the steps taken."""
-        node, taken = self, []
+        node = self
+        taken = []
         for step in path:
             if isinstance(step, str) and step.startswith("<"):
                 continue  # the branch of a union, which is not a step of the tree
@@ -103,7 +105,8 @@ def within(node: YamlNode, offset: int) -> tuple[int, int]:
     The file contains quotes, escapes, folded lines and indentation that the text does not: characters are matched one
     by one.
     """
-    text, raw = str(node.value), node.raw
+    text = str(node.value)
+    raw = node.raw
     at = raw.find("\n") + 1 if raw[:1] in ("|", ">") else int(raw[:1] in ("'", '"'))
     for i, character in enumerate(text[: offset + 1]):
         if character.isspace():
@@ -163,7 +166,8 @@ def _expand(text: str, node: YamlNode, environment: Mapping[str, str], problems:
     """Replace the variables of a text; those that are not set become problems of the node."""
 
     def replace(match: re.Match[str]) -> str:
-        name, default = match[1], match[2]
+        name = match[1]
+        default = match[2]
         try:
             value = variable(name, environment)
         except ValueError as error:
@@ -349,7 +353,8 @@ class _TreeBuilder:
         root = self._node(self._next(), 0)
         self._next()
         if not isinstance(end := self._next(), yaml.StreamEndEvent):
-            context, problem = "expected a single document in the stream", "but found another document"
+            context = "expected a single document in the stream"
+            problem = "but found another document"
             raise ComposerError(context, begin.start_mark, problem, end.start_mark)
         return root
 
@@ -432,7 +437,8 @@ class _TreeBuilder:
                 text = f"the key {name!r} is here twice, first in line {first}"
                 self.problems.append(Problem(self.file, *place, text))
             else:
-                node.value[name], node.keys[name] = value, place
+                node.value[name] = value
+                node.keys[name] = place
 
     def _typed(self, text: str, node: YamlNode) -> Any:
         try:

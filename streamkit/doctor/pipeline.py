@@ -42,9 +42,11 @@ def _endpoint(id_: str, stage: Ask) -> Finding:
     try:
         names = client.models()
     except CallError as error:
-        fix = "set key_env to the variable with its key" if error.cause in ("HTTP 401", "HTTP 403") else (
-            "start it, or correct url; some servers have no list of models"
-        )  # fmt: skip
+        fix = (
+            "set key_env to the variable with its key"
+            if error.cause in ("HTTP 401", "HTTP 403")
+            else ("start it, or correct url; some servers have no list of models")
+        )
         return Finding("warn", id_, f"{client.where}/models: {error}", fix)
     finally:
         client.close()

@@ -195,7 +195,8 @@ class EncodingClient(Client):
         self.where = client.where
         self.secrets = client.secrets
         self.gather_s = client.gather_s
-        self.idle, self.close = client.idle, client.close  # type: ignore[method-assign]
+        self.idle = client.idle  # type: ignore[method-assign]
+        self.close = client.close  # type: ignore[method-assign]
 
     def connect(self) -> None:
         """See `Client.connect`."""

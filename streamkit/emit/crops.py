@@ -15,7 +15,8 @@ from streamkit.core.units import Count, OptionGroup, Score
 from streamkit.emit.segment_file import SpoolRecord
 from streamkit.io.still_images import CropRequest, JpegQuality, cut_out, jpegs, on_device, parts_of
 
-SENT, WITHOUT = "crops sent", "records without a crop: object outside the frame"
+SENT = "crops sent"
+WITHOUT = "records without a crop: object outside the frame"
 
 
 class Cropped(OptionGroup, total=False):

@@ -17,9 +17,15 @@ from streamkit.core.version import __version__
 
 
 def devices(
-    prefix: str, source: str, topic: str, status: str, *, labels: Sequence[str] = (), kinds: Sequence[str] = (),
+    prefix: str,
+    source: str,
+    topic: str,
+    status: str,
+    *,
+    labels: Sequence[str] = (),
+    kinds: Sequence[str] = (),
     expire_s: float | None = None,
-) -> dict[str, bytes]:  # fmt: skip
+) -> dict[str, bytes]:
     """Discovery messages of one source, by topic: a sensor for each label, or one entity for all events.
 
     Args:

@@ -32,7 +32,8 @@ EVENTS_VIEW = "#/events"
 
 _LINES = 50
 _SUBJECT = 200  # characters
-_JPEG, _PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
+_JPEG = b"\xff\xd8\xff"
+_PNG = b"\x89PNG\r\n\x1a\n"
 
 
 class MailRecord(NamedTuple):
@@ -63,9 +64,13 @@ class MailFormat:
     images: int = 4
 
     def message(
-        self, id_: str, records: Sequence[MailRecord], omitted: Mapping[str, int], note: str = "",
+        self,
+        id_: str,
+        records: Sequence[MailRecord],
+        omitted: Mapping[str, int],
+        note: str = "",
         max_image_bytes: int = MAX_IMAGE_BYTES,
-    ) -> EmailMessage:  # fmt: skip
+    ) -> EmailMessage:
         """Create a mail for some records.
 
         Args:
@@ -112,7 +117,8 @@ class MailFormat:
     def _link(self, records: Sequence[MailRecord]) -> str | None:
         """The link; one to the page's events opens the first event of the mail."""
         first = records[0].record if records else {}
-        event, time = first.get("event"), first.get("time")
+        event = first.get("event")
+        time = first.get("time")
         if self.link is None or not self.link.endswith(EVENTS_VIEW) or event is None or not isinstance(time, str):
             return self.link
         at_s = f"{datetime.fromisoformat(time).timestamp():.3f}"

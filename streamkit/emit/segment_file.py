@@ -153,4 +153,5 @@ def _blocks(data: bytes, first: int) -> Iterator[tuple[int, int, int, int, float
         if whole != _SUM.unpack_from(data, at + _HEADER.size)[0]:
             return
         yield count, begin, end, number, time_s
-        first, at = number + count, end
+        first = number + count
+        at = end

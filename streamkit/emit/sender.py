@@ -51,6 +51,7 @@ class Sender:
         counters: counts of sent and rejected records; used on the sender's thread only.
 
     Attributes:
+        client: what sends the records.
         failing_since_s: monotonic time since when every attempt to reach the broker has failed; None if the last one
             succeeded.
         draining: whether the run is ending, so that records must be sent at once.
@@ -58,7 +59,7 @@ class Sender:
 
     def __init__(self, spool: Spool, client: Client, max_wait_s: float, counters: Counters) -> None:
         self._spool = spool
-        self._client = client
+        self.client = client
         self._max_wait_s = max_wait_s
         self._count = counters.add
         self._warn = LogOnce(logger.warning)
@@ -84,8 +85,9 @@ class Sender:
 
     def run(self, over: Callable[[], bool]) -> None:
         """Send until `over` returns True; this is the main function of the sender's thread."""
-        client = self._client
-        client.over, client.draining = over, lambda: self.draining
+        client = self.client
+        client.over = over
+        client.draining = lambda: self.draining
         while not over():
             try:
                 client.connect()
@@ -107,9 +109,10 @@ class Sender:
 
     def _gather(self, taken: list[StoredRecord], over: Callable[[], bool]) -> None:
         """Wait for further records to send with these; not at the end of a run, nor after a failure."""
-        if self._failures or not self._client.gather_s:
+        if self._failures or not self.client.gather_s:
             return
-        room, until_s = self._window - len(taken), time.monotonic() + self._client.gather_s
+        room = self._window - len(taken)
+        until_s = time.monotonic() + self.client.gather_s
         while room and (left_s := until_s - time.monotonic()) > 0 and not self.draining and not over():
             if self._spool.wait_for(room, min(_IDLE_S, left_s)):  # it wakes once, not with each batch
                 break
@@ -122,7 +125,7 @@ class Sender:
         try:
             self._send(messages)
         except Exception as error:
-            record_operation("deliver records", started_s, about, self._client.redact(_reason(error)))
+            record_operation("deliver records", started_s, about, self.client.redact(_reason(error)))
             self._blame(messages, error)
             raise
         record_operation("deliver records", started_s, about)
@@ -132,11 +135,9 @@ class Sender:
 
     def _send(self, messages: list[Message]) -> None:
         try:
-            refused = self._client.deliver(messages) or {}
+            refused = self.client.deliver(messages) or {}
             if self._failures:
-                logger.info(
-                    f"{self._client.where} {at_now()}: accepts records again; {self._spool.waiting} are waiting"
-                )
+                logger.info(f"{self.client.where} {at_now()}: accepts records again; {self._spool.waiting} are waiting")
             self._acknowledge(messages, refused)
         except RecordRejected as error:
             self._count_sent(error.done)
@@ -179,19 +180,19 @@ class Sender:
         """Send records one by one: the rejected one is found, and the others pass."""
         for message in messages:
             try:
-                self._acknowledge([message], self._client.deliver([message]) or {})
+                self._acknowledge([message], self.client.deliver([message]) or {})
             except RecordRejected as error:
                 self._give_up([message], f"a record for {message.topic}", str(error))
 
     def _give_up(self, messages: list[Message], what: str, why: str, count: str = REFUSED) -> None:
         """Move permanently rejected records to the dead-letter file, so that others can be sent."""
-        redact = self._client.redact
+        redact = self.client.redact
         self._dead.add(messages, redact(why))
         self._spool.acknowledge(len(messages))
         self._count(count, len(messages))
         subject = "it is" if len(messages) == 1 else "they are"
         outcome = f"{subject} given up, counted, and kept in {self._dead.path}"
-        self._warn(f"{self._client.where} refuses {redact(what)}: {redact(why)}; {outcome}")
+        self._warn(f"{self.client.where} refuses {redact(what)}: {redact(why)}; {outcome}")
 
     def _acknowledge(self, messages: list[Message], refused: Mapping[int, str]) -> None:
         """Acknowledge all records that were not rejected."""
@@ -204,8 +205,8 @@ class Sender:
 
     def _count_sent(self, count: int) -> None:
         """Count delivered records; those that the client holds back are not acknowledged."""
-        count += self._held - self._client.held
-        self._held = self._client.held
+        count += self._held - self.client.held
+        self._held = self.client.held
         if count:
             self._spool.acknowledge(count)
             self._count(SENT, count)
@@ -217,9 +218,9 @@ class Sender:
             self.failing_since_s = time.monotonic()
         self._failures += 1
         if self._failures == 1:
-            reason = self._client.redact(_reason(error))
+            reason = self.client.redact(_reason(error))
             wait = "records wait in the spool; the emitter retries until it succeeds"
-            logger.warning(f"{self._client.where} {at_now()}: {reason}; {wait}")
+            logger.warning(f"{self.client.where} {at_now()}: {reason}; {wait}")
         until_s = time.monotonic() + self._wait_s * random.uniform(0.5, 1.0)
         self._wait_s = min(2 * self._wait_s, self._max_wait_s)
         while not over() and time.monotonic() < until_s:
@@ -227,9 +228,9 @@ class Sender:
 
     def _close(self) -> None:
         try:
-            self._client.close()
+            self.client.close()
         except Exception as error:
-            self._warn(f"{self._client.where}: {self._client.redact(describe(error))} when it was closed")
+            self._warn(f"{self.client.where}: {self.client.redact(describe(error))} when it was closed")
 
 
 def _reason(error: Exception) -> str:
@@ -239,10 +240,13 @@ def _reason(error: Exception) -> str:
 def _messages(ids: Sequence[str], records: Sequence[StoredRecord]) -> list[Message]:
     """Create the messages for records, with the id as the first key of each body."""
     text = {part: part.decode() for part in {part for record in records for part in record[2:4]}}
-    return tuples(Message, [
-        (id_, text[topic], text[key], b'{"id":"%b",%b' % (id_.encode(), body[1:]))
-        for id_, (_, _, topic, key, body) in zip(ids, records, strict=True)
-    ])  # fmt: skip
+    return tuples(
+        Message,
+        [
+            (id_, text[topic], text[key], b'{"id":"%b",%b' % (id_.encode(), body[1:]))
+            for id_, (_, _, topic, key, body) in zip(ids, records, strict=True)
+        ],
+    )
 
 
 class DeadLetters:

@@ -228,7 +228,7 @@ class DeviceProgram:
 
     def _outside(
         self, step: Import | Export | Attend | Delegate, tensors: dict[str, Any], delegated: Delegated
-    ) -> None:  # fmt: skip
+    ) -> None:
         import cupy
 
         stream = self._plans.stream

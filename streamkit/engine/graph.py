@@ -149,7 +149,7 @@ def _without_weights(model: Any) -> Any:
 
 def simplify(
     model: Any, shapes: Mapping[str, Shape], keep: Callable[[bytes], None] = lambda network: None
-) -> OnnxGraph:  # fmt: skip
+) -> OnnxGraph:
     """Return a network for fixed input shapes, without its arithmetic on shapes.
 
     ONNX Runtime folds constants and batch normalization when it optimizes the network; it runs nothing. What is f16 in

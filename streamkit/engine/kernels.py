@@ -111,9 +111,7 @@ class _Attention(_Structure):
 class Kernel:
     """A kernel with its grid and parameters."""
 
-    def __init__(
-        self, name: str, grid: tuple[int, int, int], block: tuple[int, int, int], *parameters: Any
-    ) -> None:  # fmt: skip
+    def __init__(self, name: str, grid: tuple[int, int, int], block: tuple[int, int, int], *parameters: Any) -> None:
         from streamkit.ops.cuda.load import kernel
 
         self._function = kernel(_FILE, name)
@@ -209,9 +207,11 @@ class Launcher:
 
     def _operation(self, operation: Pointwise) -> _Operation:
         if isinstance(operation, Activation):
-            a, b = operation.a, operation.b
+            a = operation.a
+            b = operation.b
             if operation.name == "clip":
-                a, b = max(a, -_LARGEST_F32), min(b, _LARGEST_F32)
+                a = max(a, -_LARGEST_F32)
+                b = min(b, _LARGEST_F32)
             return _Operation(_CODES[operation.name], 0, a, b)
         if isinstance(operation, Affine):
             count = max(len(operation.scale), len(operation.shift))
@@ -301,7 +301,8 @@ class AttentionKernel:
         self._outside = [(parameters, "weights", attention.weights)]
         views = dict(step.features)
         for place, level in enumerate(attention.levels):
-            features, points = level.features, level.points
+            features = level.features
+            points = level.points
             steps = strides(features, *sizes)
             start = 0
             if view := views.get(features.base):

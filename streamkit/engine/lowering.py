@@ -426,7 +426,8 @@ class _Lowering:
             pads = parameters.pads
             zeros = False
             if (padding := self._padding(operator.inputs[0])) is not None:
-                pads, zeros = padding, True
+                pads = padding
+                zeros = True
             window = parameters.kernel, parameters.strides, pads
             yield PoolWindows(task.output, source, target, parameters.kind, *window, parameters.count_pads, zeros)
         elif isinstance(parameters, GlobalMean):
@@ -489,7 +490,8 @@ class _Lowering:
             bias = bias * then[0].scale + then[0].shift
             then = then[1:]
         if parameters.groups == 1:
-            packed, bias = pack_weight(weight), _padded_vector(bias)
+            packed = pack_weight(weight)
+            bias = _padded_vector(bias)
             yield Convolve(task.output, source, target, packed, bias, strides, pads, parameters.dilations, then)
             return
         depthwise = np.zeros((*weight.shape[2:], padded(len(weight))), np.float32)
@@ -619,7 +621,8 @@ def on_blocks(parameters: Convolution, size_hw: Sequence[int], out_hw: Sequence[
     """
     outputs, inputs, height, width = parameters.weight.shape
     top, left = parameters.pads[:2]
-    above, beside = -(-top // 2), -(-left // 2)
+    above = -(-top // 2)
+    beside = -(-left // 2)
     kernel = above + (height - 1 - top) // 2 + 1, beside + (width - 1 - left) // 2 + 1
     below = out_hw[0] - (size_hw[0] + above - kernel[0] + 1)
     after = out_hw[1] - (size_hw[1] + beside - kernel[1] + 1)

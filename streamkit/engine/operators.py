@@ -191,9 +191,25 @@ class ChannelsLast:
 
 
 Images = (
-    Convolution | Upconvolution | Activation | Affine | Sum | Product | Concatenation | Split | Crop | Pool | GlobalMean
-    | Resize | Padding | SpaceToDepth | PixelFactors | PixelConcatenation | ChannelNormalization | ChannelsLast
-)  # fmt: skip
+    Convolution
+    | Upconvolution
+    | Activation
+    | Affine
+    | Sum
+    | Product
+    | Concatenation
+    | Split
+    | Crop
+    | Pool
+    | GlobalMean
+    | Resize
+    | Padding
+    | SpaceToDepth
+    | PixelFactors
+    | PixelConcatenation
+    | ChannelNormalization
+    | ChannelsLast
+)
 """What is computed on images, (batch, channels, rows, columns)."""
 
 Parameters = Images | DeformableAttention
@@ -532,7 +548,8 @@ def _crop(graph: OnnxGraph, node: OnnxNode, index: int) -> Iterator[Operator]:
     if len(shape) != 4 or len(node.inputs) < 3 or any(array is None for array in parameters):
         return
     arrays = [graph.constants[name].reshape(-1).tolist() if name else None for name in node.inputs[1:]]
-    starts, stops = arrays[0], arrays[1]
+    starts = arrays[0]
+    stops = arrays[1]
     assert starts is not None
     assert stops is not None
     axes = arrays[2] if len(arrays) > 2 and arrays[2] is not None else list(range(len(starts)))
@@ -633,7 +650,8 @@ def _pads(graph: OnnxGraph, node: OnnxNode, kernel: Pair, strides: Pair, dilatio
         return int(top), int(left), int(bottom), int(right)
     if automatic == b"VALID":
         return 0, 0, 0, 0
-    before, after = [], []
+    before = []
+    after = []
     for axis in (0, 1):
         length = graph.shapes[node.inputs[0]][2 + axis]
         reach = (kernel[axis] - 1) * dilations[axis] + 1

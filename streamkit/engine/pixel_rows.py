@@ -104,7 +104,8 @@ class _Rewriter:
 
     def _follow_reshape(self, node: OnnxNode) -> None:
         """Note what a tensor in another shape is of an image."""
-        source, output = node.inputs[0], node.outputs[0]
+        source = node.inputs[0]
+        output = node.outputs[0]
         shape = self._shapes.get(output, ())
         if self._is_image(source) and shape == (*self._shapes[source][:2], math.prod(self._shapes[source][2:])):
             self._planes[output] = source

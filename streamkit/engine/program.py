@@ -246,9 +246,20 @@ class Export:
 
 
 Step = (
-    Convolve | ConvolveDepthwise | Calculate | PoolWindows | MeanOfImage | Enlarge | NormalizeChannels | CopyChannels
-    | Fill | Import | Export | Attend | Delegate
-)  # fmt: skip
+    Convolve
+    | ConvolveDepthwise
+    | Calculate
+    | PoolWindows
+    | MeanOfImage
+    | Enlarge
+    | NormalizeChannels
+    | CopyChannels
+    | Fill
+    | Import
+    | Export
+    | Attend
+    | Delegate
+)
 
 
 def views_read(step: Step) -> tuple[View, ...]:

@@ -268,10 +268,12 @@ def attend(attention: DeformableAttention, tensors: Mapping[str, np.ndarray]) ->
         points = array(level.points, (attention.queries, level.count, 2))
         x = (points[..., 0] + 1) * width / 2 - 0.5
         y = (points[..., 1] + 1) * height / 2 - 0.5
-        left, top = np.floor(x), np.floor(y)
+        left = np.floor(x)
+        top = np.floor(y)
         for down in (0, 1):
             for across in (0, 1):
-                row, column = (top + down).astype(int), (left + across).astype(int)
+                row = (top + down).astype(int)
+                column = (left + across).astype(int)
                 share = (1 - np.abs(x - column)) * (1 - np.abs(y - row))
                 share = share * ((row >= 0) & (row < height) & (column >= 0) & (column < width))
                 share = share * weights[:, 0, :, first : first + level.count]

@@ -62,7 +62,8 @@ def reshaped(axes: Sequence[Sequence[Factor]], shape: Sequence[int]) -> tuple[tu
             if size > missing and size % missing == 0:
                 inner = size // missing
                 factors.insert(0, (inner, stride))
-                size, stride = missing, stride * inner
+                size = missing
+                stride = stride * inner
             if missing % size:
                 return None
             axis.append((size, stride))

@@ -65,9 +65,14 @@ class FlatBoxes:
     def __getitem__(self, rows: np.ndarray | slice) -> FlatBoxes:
         """Select rows by a mask, indices or a slice."""
         return FlatBoxes(
-            self.frame[rows], self.xyxy[rows], self.score[rows], self.class_id[rows], self.track_id[rows],
-            self.ignore[rows], None if self.area is None else self.area[rows],
-        )  # fmt: skip
+            self.frame[rows],
+            self.xyxy[rows],
+            self.score[rows],
+            self.class_id[rows],
+            self.track_id[rows],
+            self.ignore[rows],
+            None if self.area is None else self.area[rows],
+        )
 
     def rows_of(self, frame: int) -> slice:
         """The rows of a frame."""

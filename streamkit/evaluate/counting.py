@@ -56,10 +56,15 @@ def count_table(
         stage, shape, what, label = key
         rows.append(
             {
-                "stage": stage, "shape": shape, "what": what, "label": label, "found": counts[0], "truth": counts[1],
+                "stage": stage,
+                "shape": shape,
+                "what": what,
+                "label": label,
+                "found": counts[0],
+                "truth": counts[1],
                 "error": counts[0] - counts[1],
             }
-        )  # fmt: skip
+        )
     return rows
 
 

@@ -36,7 +36,7 @@ class Matches:
 
 def average_precision(
     truth: FlatBoxes, detections: FlatBoxes, frames: Sequence[EvaluatedFrame], classes: Sequence[str]
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """COCO's average precision of all classes, and of each: `ap`, `ap50`, ..., `per_class`; None without truth."""
     run = _coco_run(truth, detections, frames, classes)
     with contextlib.redirect_stdout(io.StringIO()):
@@ -51,9 +51,7 @@ def average_precision(
     return {**totals, "per_class": per_class}
 
 
-def match(
-    truth: FlatBoxes, detections: FlatBoxes, frames: Sequence[EvaluatedFrame], classes: Sequence[str]
-) -> Matches:  # fmt: skip
+def match(truth: FlatBoxes, detections: FlatBoxes, frames: Sequence[EvaluatedFrame], classes: Sequence[str]) -> Matches:
     """Match the pipeline's boxes with the truth as COCO does, at IoU 0.5."""
     run = _coco_run(truth, detections, frames, classes)
     run.params.iouThrs = np.array([HIT_IOU])
@@ -90,10 +88,13 @@ def rates(truth: FlatBoxes, detections: FlatBoxes, matches: Matches, classes: Se
         false = int(matches.false[boxes].sum())
         missed = int(matches.missed[real].sum())
         return {
-            "truth": hits + missed, "hits": hits, "false": false, "missed": missed,
+            "truth": hits + missed,
+            "hits": hits,
+            "false": false,
+            "missed": missed,
             "precision": hits / (hits + false) if hits + false else None,
             "recall": hits / (hits + missed) if hits + missed else None,
-        }  # fmt: skip
+        }
 
     each = {name: of(truth.class_id == n, detections.class_id == n) for n, name in enumerate(classes)}
     return {**of(np.ones(len(truth), bool), np.ones(len(detections), bool)), "per_class": each}
@@ -132,7 +133,13 @@ def _annotations(boxes: FlatBoxes) -> list[dict[str, Any]]:
     rows = zip(*(column.tolist() for column in columns), strict=True)
     return [
         {
-            "id": n, "image_id": image, "category_id": category, "bbox": box, "area": area, "score": score,
+            "id": n,
+            "image_id": image,
+            "category_id": category,
+            "bbox": box,
+            "area": area,
+            "score": score,
             "iscrowd": int(ignore),
-        } for n, (image, category, box, area, score, ignore) in enumerate(rows, 1)
-    ]  # fmt: skip
+        }
+        for n, (image, category, box, area, score, ignore) in enumerate(rows, 1)
+    ]

@@ -171,7 +171,7 @@ class _Added:
 
     def _branch(
         self, node: Node, name: str, kind: type[Stage], options: dict[str, Any], into: list[CollectedFrame]
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Run the stage a second time with other options. The part of its id before the dot names its table."""
         branch = replace(
             node, id=f"{node.table}.{EVALUATE_ID}{name}", type=kind, options=options, readers=[], in_place=False
@@ -263,13 +263,23 @@ def _gather(graph: Graph, truth: Truth, added: _Added, report: dict[str, Any], *
     if not added.has_low:
         notes.append("a detector of a plugin outputs boxes above its own threshold only: its AP lacks weaker boxes")
     return Observations(
-        frames, tuple(names), len(truth.classes), _truth_boxes(truth, frames),
-        _flat(added.collected, place, numbers), _flat(itertools.chain(*added.low), place, numbers),
-        _flat(itertools.chain(*added.raw), place, numbers), np.array(inferred, np.int64), added.has_low,
-        detectors_of(graph), graph, added.events,
+        frames,
+        tuple(names),
+        len(truth.classes),
+        _truth_boxes(truth, frames),
+        _flat(added.collected, place, numbers),
+        _flat(itertools.chain(*added.low), place, numbers),
+        _flat(itertools.chain(*added.raw), place, numbers),
+        np.array(inferred, np.int64),
+        added.has_low,
+        detectors_of(graph),
+        graph,
+        added.events,
         [replace(event, stage=event.stage.removeprefix(_TRUTH)) for event in added.truth_events],
-        sum(frame.failed for frame in added.collected), report, notes,
-    )  # fmt: skip
+        sum(frame.failed for frame in added.collected),
+        report,
+        notes,
+    )
 
 
 def _truth_boxes(truth: Truth, frames: Sequence[EvaluatedFrame]) -> FlatBoxes:

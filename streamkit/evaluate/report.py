@@ -29,10 +29,20 @@ PER_CLASS = ("ap", "ap50", *_RATES, *TRACKS)
 """The metrics that exist for each class."""
 
 _TITLES = {
-    "ap": "AP", "ap50": "AP50", "ap75": "AP75", "ap_small": "AP small", "ap_medium": "AP medium",
-    "ap_large": "AP large", "hota": "HOTA", "deta": "DetA", "assa": "AssA", "mota": "MOTA", "idf1": "IDF1",
-    "counts": "counts", "fps": "frames/s",
-}  # fmt: skip
+    "ap": "AP",
+    "ap50": "AP50",
+    "ap75": "AP75",
+    "ap_small": "AP small",
+    "ap_medium": "AP medium",
+    "ap_large": "AP large",
+    "hota": "HOTA",
+    "deta": "DetA",
+    "assa": "AssA",
+    "mota": "MOTA",
+    "idf1": "IDF1",
+    "counts": "counts",
+    "fps": "frames/s",
+}
 _SHOWN = 8  # rows of a list in the text; the JSON has all
 
 
@@ -89,13 +99,14 @@ def evaluate(
         "counts": counts,
         "counts_missing": count_why or None,
         "misses": {
-            "causes": _cause_table(seen, misses), "objects": [_miss(seen, miss) for miss in misses],
+            "causes": _cause_table(seen, misses),
+            "objects": [_miss(seen, miss) for miss in misses],
             "suggestions": suggestions(evaluated, misses),
         },
         "track_errors": [_track_error(seen, error) for error in wrong],
         "speed": _speed(seen.report, latency),
         "notes": [*seen.notes, *fit, *([f"{seen.failed:,} frames failed and are left out"] if seen.failed else [])],
-    }  # fmt: skip
+    }
     return Evaluation(report, evaluated, matches)
 
 
@@ -126,7 +137,7 @@ def _detection(seen: Observations, matches: Matches, classes: Sequence[str]) -> 
 
 def _counts(
     seen: Observations, truth: Truth, classes: Sequence[str], misses: Sequence[Miss], wrong: Sequence[TrackError]
-) -> tuple[dict[str, Any] | None, str]:  # fmt: skip
+) -> tuple[dict[str, Any] | None, str]:
     rows = count_table(seen.events, seen.truth_events, classes)
     if not truth.tracked:
         return None, "the truth has no ids"
@@ -150,9 +161,10 @@ def _why(seen: Observations, error: CountError, misses: Sequence[Miss], wrong: S
     at = next((number for number in places if seen.frames[number].index == error.frame), -1_000)
     around = {number for number in places if abs(number - at) <= 25}  # objects of other sources have the same ids
     lost = Counter(
-        miss.cause for miss in misses
+        miss.cause
+        for miss in misses
         if seen.truth.track_id[miss.row] == error.track_id and int(seen.truth.frame[miss.row]) in around
-    )  # fmt: skip
+    )
     switched = [switch for switch in wrong if switch.object_id == error.track_id and switch.frame in around]
     if switched:
         frame = seen.frames[switched[0].frame].index
@@ -177,18 +189,28 @@ def _miss(seen: Observations, miss: Miss) -> dict[str, Any]:
     frame = seen.frames[seen.truth.frame[miss.row]]
     track = int(seen.truth.track_id[miss.row])
     return {
-        "source": frame.source, "frame": frame.index, "label": seen.names[seen.truth.class_id[miss.row]],
-        "box": [round(value, 2) for value in seen.truth.xyxy[miss.row].tolist()], "id": None if track < 0 else track,
-        "cause": miss.cause, "score": None if miss.score is None else round(miss.score, 4),
-    }  # fmt: skip
+        "source": frame.source,
+        "frame": frame.index,
+        "label": seen.names[seen.truth.class_id[miss.row]],
+        "box": [round(value, 2) for value in seen.truth.xyxy[miss.row].tolist()],
+        "id": None if track < 0 else track,
+        "cause": miss.cause,
+        "score": None if miss.score is None else round(miss.score, 4),
+    }
 
 
 def _track_error(seen: Observations, error: TrackError) -> dict[str, Any]:
     frame = seen.frames[error.frame]
     return {
-        "kind": error.kind, "source": frame.source, "frame": frame.index, "label": seen.names[error.class_id],
-        "id": error.object_id, "before": error.before, "after": error.after, "lost": error.lost,
-    }  # fmt: skip
+        "kind": error.kind,
+        "source": frame.source,
+        "frame": frame.index,
+        "label": seen.names[error.class_id],
+        "id": error.object_id,
+        "before": error.before,
+        "after": error.after,
+        "lost": error.lost,
+    }
 
 
 def _speed(report: Mapping[str, Any], latency: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -197,11 +219,13 @@ def _speed(report: Mapping[str, Any], latency: Mapping[str, Any] | None) -> dict
     evaluation_stages = {name for name in stages if "evaluate." in name}
     ms = {name: round(1000 * stage["seconds"] / stage["frames"], 3) for name, stage in stages.items()}
     return {
-        "device": report["device"], "fps": report["frames_per_s"], "seconds": report["seconds"],
+        "device": report["device"],
+        "fps": report["frames_per_s"],
+        "seconds": report["seconds"],
         "latency": None if latency is None else dict(latency),
         "ms_per_frame": {name: value for name, value in ms.items() if name not in evaluation_stages},
         "evaluation_ms_per_frame": round(sum(ms[name] for name in evaluation_stages), 3),
-    }  # fmt: skip
+    }
 
 
 # -------------------------------------------------------------------------------------------------------- metrics

@@ -63,7 +63,7 @@ class NoTrackEval(MissingPackage):
 
 def tracking_scores(
     truth: FlatBoxes, detections: FlatBoxes, frames: Sequence[EvaluatedFrame], classes: Sequence[str]
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """TrackEval's scores, of each class and of all.
 
     Sources are sequences, combined as TrackEval does; classes are combined over detections. Boxes without a track do
@@ -102,10 +102,14 @@ def _scores(hota: dict[str, Any], clear: dict[str, Any], identity: dict[str, Any
     if not there:
         return dict.fromkeys(("hota", "deta", "assa", "mota", "idf1")) | {"switches": 0, "fragments": 0}
     return {
-        "hota": float(np.mean(hota["HOTA"])), "deta": float(np.mean(hota["DetA"])),
-        "assa": float(np.mean(hota["AssA"])), "mota": float(clear["MOTA"]), "idf1": float(identity["IDF1"]),
-        "switches": int(clear["IDSW"]), "fragments": int(clear["Frag"]),
-    }  # fmt: skip
+        "hota": float(np.mean(hota["HOTA"])),
+        "deta": float(np.mean(hota["DetA"])),
+        "assa": float(np.mean(hota["AssA"])),
+        "mota": float(clear["MOTA"]),
+        "idf1": float(identity["IDF1"]),
+        "switches": int(clear["IDSW"]),
+        "fragments": int(clear["Frag"]),
+    }
 
 
 def _sequence(truth: FlatBoxes, detections: FlatBoxes, frames: Sequence[int], class_id: int) -> dict[str, Any]:
@@ -114,10 +118,15 @@ def _sequence(truth: FlatBoxes, detections: FlatBoxes, frames: Sequence[int], cl
     real_ids, real_of = _renumber([truth.track_id[pair.real] for pair in pairs])
     ids, of = _renumber([detections.track_id[pair.boxes] for pair in pairs])
     return {
-        "gt_ids": real_of, "tracker_ids": of, "similarity_scores": [pair.iou for pair in pairs],
-        "num_gt_ids": real_ids, "num_tracker_ids": ids, "num_gt_dets": sum(map(len, real_of)),
-        "num_tracker_dets": sum(map(len, of)), "num_timesteps": len(frames),
-    }  # fmt: skip
+        "gt_ids": real_of,
+        "tracker_ids": of,
+        "similarity_scores": [pair.iou for pair in pairs],
+        "num_gt_ids": real_ids,
+        "num_tracker_ids": ids,
+        "num_gt_dets": sum(map(len, real_of)),
+        "num_tracker_dets": sum(map(len, of)),
+        "num_timesteps": len(frames),
+    }
 
 
 def _renumber(ids: Sequence[np.ndarray]) -> tuple[int, list[np.ndarray]]:
@@ -154,13 +163,14 @@ def tracked_pair(truth: FlatBoxes, detections: FlatBoxes, frame: int, class_id: 
         taken = columns[(near[rows, columns] > 0) & ~out[rows]]
         keep = inside < HIT_IOU
         keep[taken] = True
-        boxes, iou = boxes[keep], iou[:, keep]
+        boxes = boxes[keep]
+        iou = iou[:, keep]
     return TrackedPair(real[~out], boxes, iou[~out])
 
 
 def track_errors(
     truth: FlatBoxes, detections: FlatBoxes, frames: Sequence[EvaluatedFrame], classes: Sequence[str]
-) -> list[TrackError]:  # fmt: skip
+) -> list[TrackError]:
     """Where tracks go wrong.
 
     The matching is that of CLEAR MOT as TrackEval implements it: a pair of the frame before is kept, then the overlap
@@ -174,9 +184,7 @@ def track_errors(
     return sorted(errors, key=lambda error: (error.frame, error.object_id))
 
 
-def _class_errors(
-    truth: FlatBoxes, detections: FlatBoxes, frames: Sequence[int], class_id: int
-) -> list[TrackError]:  # fmt: skip
+def _class_errors(truth: FlatBoxes, detections: FlatBoxes, frames: Sequence[int], class_id: int) -> list[TrackError]:
     from scipy.optimize import linear_sum_assignment
 
     errors = []

@@ -183,9 +183,12 @@ class Truth:
         xyxy, class_id, track_id, *_ = self.of(source, frame, width, height)
         keep = track_id >= 0
         return Detections(
-            xyxy[keep], np.ones(int(keep.sum()), np.float32), class_id[keep].astype(np.int32), labels=self.classes,
+            xyxy[keep],
+            np.ones(int(keep.sum()), np.float32),
+            class_id[keep].astype(np.int32),
+            labels=self.classes,
             track_id=track_id[keep].astype(np.int64),
-        )  # fmt: skip
+        )
 
     def check_frames(self, frames: Sequence[EvaluatedFrame], whole: bool) -> None:
         """Check that frames and boxes of the truth are in the videos.

@@ -31,9 +31,7 @@ _CELL = 640
 _STRIP = 36
 _TRUTH, _FALSE, _HIT, _MISSED = range(4)  # places in the palette: blue, orange, green, red
 _CAPTION = 15  # purple
-_LEGEND = {
-    _TRUTH: "truth that is found", _HIT: "hit", _MISSED: "missed: truth without a hit", _FALSE: "false positive",
-}  # fmt: skip
+_LEGEND = {_TRUTH: "truth that is found", _HIT: "hit", _MISSED: "missed: truth without a hit", _FALSE: "false positive"}
 
 
 def worst_frames(evaluation: Evaluation, count: int = FRAMES) -> list[int]:

@@ -89,9 +89,14 @@ def format_of(path: str, requested: BoxFormat | None) -> BoxFormat:
 
 
 def read_boxes(
-    path: Path, form: BoxFormat, *, labels: Sequence[str] = (), source: str = "", truth: bool = False,
+    path: Path,
+    form: BoxFormat,
+    *,
+    labels: Sequence[str] = (),
+    source: str = "",
+    truth: bool = False,
     images: Sequence[str] = (),
-) -> BoxRows:  # fmt: skip
+) -> BoxRows:
     """Read the boxes of one source.
 
     Args:
@@ -116,9 +121,14 @@ def read_boxes(
 
 @lru_cache(maxsize=64)  # the check and each instance of a stage read the same file
 def _read(
-    path: Path, changed_ns: int, form: BoxFormat, labels: tuple[str, ...], source: str, truth: bool,
+    path: Path,
+    changed_ns: int,
+    form: BoxFormat,
+    labels: tuple[str, ...],
+    source: str,
+    truth: bool,
     images: tuple[str, ...],
-) -> BoxRows:  # fmt: skip
+) -> BoxRows:
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -187,9 +197,18 @@ class _Rows:
         return number
 
     def add(
-        self, line: int, frame: int, box: Sequence[float], score: float, class_id: int, track: int, *,
-        ignore: bool = False, visible: float = 1.0, area: float = math.nan,
-    ) -> None:  # fmt: skip
+        self,
+        line: int,
+        frame: int,
+        box: Sequence[float],
+        score: float,
+        class_id: int,
+        track: int,
+        *,
+        ignore: bool = False,
+        visible: float = 1.0,
+        area: float = math.nan,
+    ) -> None:
         x1, y1, x2, y2 = box
         if x2 < x1 or y2 < y1:
             raise self.wrong(line, f"a box must have a width and a height of at least 0, got {x2 - x1:g} x {y2 - y1:g}")
@@ -203,12 +222,23 @@ class _Rows:
         self._check_ids(rows)
         whole = [rows[:, column].astype(np.int64) for column in (0, 7, 8)]
         return BoxRows(
-            self.path, whole[0], rows[:, 1:5].astype(np.float32), rows[:, 5].astype(np.float32),
-            rows[:, 6].astype(np.int32), whole[1], whole[2], self._names(), self.sizes,
-            rows[:, 9] != 0, rows[:, 10].astype(np.float32),
-            listed=None if self.listed is None else frozenset(self.listed), chosen=self.chosen,
-            by_place=self.by_place, area=rows[:, 11], absent=self.absent,
-        )  # fmt: skip
+            self.path,
+            whole[0],
+            rows[:, 1:5].astype(np.float32),
+            rows[:, 5].astype(np.float32),
+            rows[:, 6].astype(np.int32),
+            whole[1],
+            whole[2],
+            self._names(),
+            self.sizes,
+            rows[:, 9] != 0,
+            rows[:, 10].astype(np.float32),
+            listed=None if self.listed is None else frozenset(self.listed),
+            chosen=self.chosen,
+            by_place=self.by_place,
+            area=rows[:, 11],
+            absent=self.absent,
+        )
 
     def _names(self) -> tuple[str, ...]:
         names = {number: name for name, number in self.labels.items()}
@@ -315,7 +345,7 @@ def _records(rows: _Rows, data: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def _coco(
     path: Path, data: bytes, labels: tuple[str, ...], source: str, truth: bool, files: tuple[str, ...]
-) -> BoxRows:  # fmt: skip
+) -> BoxRows:
     import orjson
 
     rows = _Rows(path, labels, fixed=bool(labels))
@@ -387,9 +417,7 @@ def _with_video(image: dict[str, Any], names: Mapping[Any, Any]) -> dict[str, An
     return {"video": names.get(image["video_id"], image["video_id"]), **image} if "video_id" in image else image
 
 
-def _coco_frames(
-    rows: _Rows, images: list[dict[str, Any]], source: str, files: tuple[str, ...]
-) -> dict[Any, int]:  # fmt: skip
+def _coco_frames(rows: _Rows, images: list[dict[str, Any]], source: str, files: tuple[str, ...]) -> dict[Any, int]:
     """The frame of each image: its `frame_id`, the file of its name, or its place in natural order."""
     videos = {str(image["video"]) for image in images if "video" in image}
     if len(videos) > 1:
@@ -420,9 +448,10 @@ def _coco_frames(
         if frame in taken:
             what = f"the same frame_id {frame}" if numbered else "the same file_name"
             raise rows.wrong(
-                0, f"the images {taken[frame]!r} and {image['id']!r} have {what}; name the video of each image in "
+                0,
+                f"the images {taken[frame]!r} and {image['id']!r} have {what}; name the video of each image in "
                 "video, or give each a frame_id of its own",
-            )  # fmt: skip
+            )
         taken[frame] = image["id"]
         rows.size(frame, image, 0, f" of the image {image['id']!r}")
     rows.by_place = not numbered and not by_name

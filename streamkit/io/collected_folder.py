@@ -30,9 +30,16 @@ LINES = "collected.jsonl"
 CLASSES = "classes.json"
 IMAGES = "images"
 _TYPES: dict[str, type | tuple[type, ...]] = {
-    "image": str, "width": int, "height": int, "source": str, "frame": int, "pts_s": (int, float), "collected": str,
-    "reason": str, "objects": list,
-}  # fmt: skip
+    "image": str,
+    "width": int,
+    "height": int,
+    "source": str,
+    "frame": int,
+    "pts_s": (int, float),
+    "collected": str,
+    "reason": str,
+    "objects": list,
+}
 
 
 class NewLines(NamedTuple):
@@ -183,7 +190,8 @@ class CollectedFolder:
     def _new_lines(self) -> list[dict[str, Any] | None]:
         """The lines that this process has not read; a torn last line, as a crash leaves it, is removed."""
         assert self._handle is not None
-        size, data = os.fstat(self._handle).st_size, b""
+        size = os.fstat(self._handle).st_size
+        data = b""
         while (at := self._offset + len(data)) < size and (part := os.pread(self._handle, size - at, at)):
             data += part
         whole = data.rfind(b"\n") + 1

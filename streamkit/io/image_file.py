@@ -88,7 +88,8 @@ def _decodes(jpeg: bytes, options: dict[str, str]) -> bool:
 
 def _check_size(name: str, max_megapixels: float, allow: str) -> None:
     with open(name, "rb") as file:
-        size, length = image_size(file), os.fstat(file.fileno()).st_size
+        size = image_size(file)
+        length = os.fstat(file.fileno()).st_size
     if not length:
         raise SourceError(f"{name}: the file is empty")
     if size is None:

@@ -206,7 +206,8 @@ class LineFile:
                 self._mend()
             else:
                 os.ftruncate(out.fileno(), 0)
-            self._size, self._out = os.fstat(out.fileno()).st_size, out  # type: ignore[assignment]
+            self._size = os.fstat(out.fileno()).st_size  # type: ignore[assignment]
+            self._out = out
             growing.add(self)
             opened.pop_all()
 
@@ -221,7 +222,8 @@ class LineFile:
             if self._header and first and first.rstrip(b"\r\n") != self._header.rstrip(b"\r\n"):
                 raise OutputError(f"cannot append to {self.path}: its first line is not this output's header")
             end = file.seek(0, os.SEEK_END)
-            tail, start = b"", end
+            tail = b""
+            start = end
             while start > 0 and b"\n" not in tail:
                 step = min(_BLOCK, start)
                 start -= step

@@ -80,9 +80,10 @@ class WrittenOutputs:
     def paths(self, templates: Iterable[str], sources: Iterable[str]) -> list[str]:
         """Return what these templates and sources, which may be others than before, have written so far, in order."""
         return [
-            path for path in _outputs(templates, sources)
+            path
+            for path in _outputs(templates, sources)
             if os.path.isdir(path) or _version(path) != self._before.get(path)
-        ]  # fmt: skip
+        ]
 
 
 def _outputs(templates: Iterable[str], sources: Iterable[str]) -> list[str]:
@@ -319,7 +320,8 @@ def sweep(part: Path) -> bool:
     with contextlib.suppress(BlockingIOError, FileNotFoundError):
         handle = os.open(part, os.O_RDWR)
         try:
-            locked, about = lock(handle), os.fstat(handle)
+            locked = lock(handle)
+            about = os.fstat(handle)
             # between opening and locking, its writer may have renamed it, and another writer started the next one
             if os.path.samestat(about, os.stat(part)) and (locked or time.time() - about.st_mtime > _ABANDONED_S):
                 os.unlink(part)

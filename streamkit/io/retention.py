@@ -32,9 +32,11 @@ _TIDY_EVERY_S = 60.0
 _TIME = r"(?:[0-9]{8}T[0-9]{6}\.[0-9]{3}Z|[0-9]{6,}\.[0-9]{3}s)"
 _WORD = r"[\w.-]+"
 _PATTERNS = {
-    "source": ".+", "time": _TIME, "date": rf"(?:[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}|{NO_DATE})",
+    "source": ".+",
+    "time": _TIME,
+    "date": rf"(?:[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}|{NO_DATE})",
     **dict.fromkeys(("stage", "kind", "label", "track_id"), _WORD),
-}  # fmt: skip
+}
 
 
 class RetentionOptions(OptionGroup, total=False):

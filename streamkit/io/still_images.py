@@ -54,7 +54,8 @@ def parts_of(frame: Frame, boxes: np.ndarray, pad: float = 0.0) -> list[CropRequ
         boxes: (n, 4) x1, y1, x2, y2 in source pixels.
         pad: margin on each side, as a share of the box's width and height.
     """
-    surface, size = frame.surface, (frame.width, frame.height)
+    surface = frame.surface
+    size = (frame.width, frame.height)
     if surface is None:
         return [None] * len(boxes)
     rects = crop_rects(boxes, np.array([size] * len(boxes)), pad).tolist()

@@ -23,7 +23,7 @@ _NAMES = ("data.yaml", "dataset.yaml", "classes.txt", "obj.names", "labels/class
 
 def read_yolo_folder(
     folder: Path, *, labels: Sequence[str] = (), first_frame: int | None = None, images: Sequence[str] = ()
-) -> BoxRows:  # fmt: skip
+) -> BoxRows:
     """Read a folder.
 
     The frame of a label file is the place of the image with its name among `images` or the folder's images, sorted
@@ -58,11 +58,22 @@ def read_yolo_folder(
     n = len(table)
     xyxy = np.hstack([table[:, 2:4] - half, table[:, 2:4] + half]).astype(np.float32)
     return BoxRows(
-        folder, table[:, 0].astype(np.int64), xyxy, np.ones(n, np.float32), table[:, 1].astype(np.int32),
-        table[:, 6].astype(np.int64), table[:, 7].astype(np.int64), names, {}, np.zeros(n, bool),
-        np.ones(n, np.float32), True, frozenset(frames.values()), area=np.full(n, np.nan),
+        folder,
+        table[:, 0].astype(np.int64),
+        xyxy,
+        np.ones(n, np.float32),
+        table[:, 1].astype(np.int32),
+        table[:, 6].astype(np.int64),
+        table[:, 7].astype(np.int64),
+        names,
+        {},
+        np.zeros(n, bool),
+        np.ones(n, np.float32),
+        True,
+        frozenset(frames.values()),
+        area=np.full(n, np.nan),
         absent=len(files) - len(frames),
-    )  # fmt: skip
+    )
 
 
 def _names(folder: Path) -> tuple[str, ...]:

@@ -37,9 +37,15 @@ class AvDecoder:
     takes_received = False
 
     def __init__(
-        self, demuxer: Demuxer, device: Device, pool: SurfacePool, counters: Counters, *, threads: int = 1,
+        self,
+        demuxer: Demuxer,
+        device: Device,
+        pool: SurfacePool,
+        counters: Counters,
+        *,
+        threads: int = 1,
         low_delay: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._counters = counters
         self._host = pool if device.kind == "cpu" else shared_pool(Device("cpu"))
         self._upload = None if device.kind == "cpu" else Upload(device, pool)

@@ -26,7 +26,8 @@ MPEG4_PICTURE = b"\0\0\1\xb6"
 _RECOVERY_POINT = 6
 _START_CODE = b"\0\0\1"
 _NUMBER = struct.Struct(">I")  # a unit's length, and as long as a start code
-_START, _LENGTH = 1, _NUMBER.size
+_START = 1
+_LENGTH = _NUMBER.size
 
 
 class PacketParser:
@@ -239,7 +240,8 @@ def _sei_number(sei: bytes, at: int) -> tuple[int, int]:
     """Decode a payload type or size at `at`: bytes of 255 and a last one. Return it and the next position."""
     value = 0
     while sei[at : at + 1] == b"\xff":
-        value, at = value + 255, at + 1
+        value = value + 255
+        at = at + 1
     return value + (sei[at] if at < len(sei) else 0), at + 1
 
 
@@ -259,7 +261,8 @@ def _av1_sequence_header(data: bytes) -> bytes:
         extended = data[at] >> 2 & 1
         sized = data[at] >> 1 & 1
         at += 1 + extended
-        size, shift = len(data) - at, 0
+        size = len(data) - at
+        shift = 0
         if sized:
             size = 0
             while at < len(data):

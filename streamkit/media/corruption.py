@@ -42,12 +42,14 @@ def add_noise_blocks(data: Array, share: float, rng: random.Random) -> None:
         rng: source of randomness.
     """
     size = min(_BLOCK, *data.shape)
-    down, across = data.shape[0] // size, data.shape[1] // size
+    down = data.shape[0] // size
+    across = data.shape[1] // size
     count = max(1, round(share * down * across))
     chosen = np.array(rng.sample(range(down * across), count))
     noise = np.random.default_rng(rng.getrandbits(64)).integers(0, 256, (count, size, size), np.uint8)
     steps = np.arange(size)
-    rows, columns = (chosen // across * size)[:, None] + steps, (chosen % across * size)[:, None] + steps
+    rows = (chosen // across * size)[:, None] + steps
+    columns = (chosen % across * size)[:, None] + steps
     xp = array_module(data)
     if xp is not np:
         traffic.sent(rows.nbytes + columns.nbytes + noise.nbytes)

@@ -45,9 +45,14 @@ class Decoder(Protocol):
 
 
 def open_decoder(
-    demuxer: Demuxer, device: Device, pool: SurfacePool, counters: Counters, *, threads: int = 1,
+    demuxer: Demuxer,
+    device: Device,
+    pool: SurfacePool,
+    counters: Counters,
+    *,
+    threads: int = 1,
     low_delay: bool = False,
-) -> Decoder:  # fmt: skip
+) -> Decoder:
     """Create the decoder for a stream; its surfaces are on `device`.
 
     A stream that NVDEC does not support (codec, 4:4:4, odd size) is decoded by FFmpeg and uploaded. A warning is

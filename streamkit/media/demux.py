@@ -485,7 +485,8 @@ class Demuxer:
         return max(1, round(1 / ((self.info.average_rate or 25.0) * float(self.stream.time_base))))
 
     def _read_info(self) -> StreamInfo:
-        stream, context = self.stream, self.stream.codec_context
+        stream = self.stream
+        context = self.stream.codec_context
         layout = context.format
         base = stream.time_base
         tick = base.numerator / base.denominator if base else 0.0

@@ -95,15 +95,18 @@ class CpuEncoder:
 
     def start(self, container: OutputContainer) -> None:
         """Add the stream to the container."""
-        encoding, color = self.encoding, self.color
+        encoding = self.encoding
+        color = self.color
         chroma = {(0.0, 0.5): 0, (0.5, 0.5): 1, (0.0, 0.0): 2}.get((color.chroma_x, color.chroma_y), 0)
         options = {"preset": encoding.preset or "veryfast"}
         steady = ":scenecut=0" if encoding.live else ""  # keyframes at even distances, for players and playlists
         steady += ":bframes=0" if encoding.sparse else ""
         if encoding.codec == "h264":
-            name, options["x264-params"] = "libx264", f"chromaloc={chroma}{steady}"
+            name = "libx264"
+            options["x264-params"] = f"chromaloc={chroma}{steady}"
         else:
-            name, options["x265-params"] = "libx265", f"chromaloc={chroma}:log-level=none{steady}"
+            name = "libx265"
+            options["x265-params"] = f"chromaloc={chroma}:log-level=none{steady}"
         if encoding.bitrate is None and encoding.quality is not None:
             options["crf"] = str(encoding.quality)
         if encoding.live:

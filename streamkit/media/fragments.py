@@ -69,7 +69,8 @@ class FragmentMuxer:
         packet.dts = dts
         packet.is_keyframe = keyframe
         self._container.mux_one(packet)
-        fragment, was_keyframe = self._sink.take(), self._pending_keyframe
+        fragment = self._sink.take()
+        was_keyframe = self._pending_keyframe
         self._pending_keyframe = keyframe
         return (fragment, was_keyframe) if fragment else None
 

@@ -83,9 +83,15 @@ def sample_frames(
 
 
 def no_frame_error(
-    name: str, what: str, length_s: float | None, start_s: float, end_s: float | None, every: int, *,
+    name: str,
+    what: str,
+    length_s: float | None,
+    start_s: float,
+    end_s: float | None,
+    every: int,
+    *,
     keyframes: bool = False,
-) -> SourceError:  # fmt: skip
+) -> SourceError:
     """The error for a source that ended normally without a frame.
 
     Args:

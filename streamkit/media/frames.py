@@ -101,7 +101,8 @@ def orientation_of(frame: Any) -> Orientation:
     a, b, _, c, d, *_ = np.frombuffer(matrix, np.int32)[:9].astype(float) / 65536
     mirrored = bool(a * d - b * c < 0)
     if mirrored:  # the frame is mirrored first, so the rest is a rotation
-        a, b = -a, -b
+        a = -a
+        b = -b
     return Orientation(round(math.degrees(math.atan2(b, a)) / 90) % 4 * 90, mirrored)
 
 
@@ -166,7 +167,8 @@ def to_surface(
     """
     color = color_of(frame, centerd=centerd)
     rotation, mirrored = orientation_of(frame) if orientation is None else orientation
-    width, height = frame.width, frame.height
+    width = frame.width
+    height = frame.height
     surface = pool.surface(width, height, color)
     surface.color = color = _fill(frame, color, surface.data)
     if not (rotation or mirrored):
@@ -188,7 +190,8 @@ def _fill(frame: Any, color: Color, out: np.ndarray) -> Color:
     gray = _GRAY.fullmatch(name)
     if planar:
         bits = int(planar[2] or 8)
-        across, down = planar[1] != "444", planar[1] == "420"
+        across = planar[1] != "444"
+        down = planar[1] == "420"
         size = (width + 1) // 2 if across else width, (height + 1) // 2 if down else height
         y, u, v = (_plane(frame, i, *(size if i else (width, height)), bits) for i in range(3))
         return planes.pack(y, u, v, color, out)
@@ -209,9 +212,13 @@ def _fill(frame: Any, color: Color, out: np.ndarray) -> Color:
     # thread, because with several some rows of odd-sized frames differ from run to run
     same = int(frame.colorspace), int(frame.color_range)
     flat = frame.reformat(
-        format="yuv444p", src_colorspace=same[0], dst_colorspace=same[0], src_color_range=same[1],
-        dst_color_range=same[1], threads=1,
-    )  # fmt: skip
+        format="yuv444p",
+        src_colorspace=same[0],
+        dst_colorspace=same[0],
+        src_color_range=same[1],
+        dst_color_range=same[1],
+        threads=1,
+    )
     return _fill(flat, color, out)
 
 

@@ -124,7 +124,8 @@ class SegmentCutter:
                     size = packet.size
                     continue
             segment.packets.append(SegmentPacket(packet))
-            entered, size = entered or packet.is_keyframe, size + packet.size
+            entered = entered or packet.is_keyframe
+            size = size + packet.size
             reason = self._cut_obstacle(packet) or _too_long(segment, size)
             if reason:
                 segment.rest = iter(self._next, None)
@@ -269,7 +270,8 @@ class SegmentDecoder:
         self._counters.values = Counter()
         for packet, hidden in itertools.chain(packets, map(SegmentPacket, rest), [SegmentPacket(None)]):
             if isinstance(packet, ReceivedPacket) and not self._decoder.takes_received:
-                packet, hidden = packet.av_packet(), hidden or packet.is_discard
+                hidden = hidden or packet.is_discard
+                packet = packet.av_packet()
             frames = self._decoder.decode(packet, hidden=hidden)
             counts = self._counters.values
             if counts:
@@ -302,7 +304,9 @@ def _too_long(segment: GopSegment, size: int) -> str:
 
 Decoders = int | Literal["auto"]
 
-_MAX_BUFFERED, _MIN_BUFFERED = 256, 8  # decoded frames that a segment may buffer
+# decoded frames that a segment may buffer
+_MAX_BUFFERED = 256
+_MIN_BUFFERED = 8
 _STEP = 8  # frames that a decoder hands over together: 6,338 frames/s of one HEVC file on an H200, 6,025 one by one
 _MIN_FRAMES_PER_DECODER = 100  # minimum frames of a video per decoder with `auto`
 

@@ -46,7 +46,8 @@ def check_integrity(
     Raises:
         SourceError: the file is incomplete or damaged.
     """
-    info, name = demuxer.info, mask(demuxer.uri)
+    info = demuxer.info
+    name = mask(demuxer.uri)
     if info.live:
         return
     promised = (info.frames or 0) if whole else 0

@@ -19,9 +19,15 @@ from streamkit.core.errors import SourceError
 from streamkit.media.uris import check_address, device_path, is_device, is_path, local_path, mask, may_be_live, scheme
 
 _SILENCE = {
-    "http": "rw_timeout", "https": "rw_timeout", "hls": "rw_timeout", "tcp": "rw_timeout", "rtmp": "rw_timeout",
-    "rtmps": "rw_timeout", "rtsp": "timeout", "rtsps": "timeout",
-}  # fmt: skip
+    "http": "rw_timeout",
+    "https": "rw_timeout",
+    "hls": "rw_timeout",
+    "tcp": "rw_timeout",
+    "rtmp": "rw_timeout",
+    "rtmps": "rw_timeout",
+    "rtsp": "timeout",
+    "rtsps": "timeout",
+}
 """FFmpeg's option of each protocol for the longest silence of a peer, in microseconds."""
 _MAX_SILENCE_S = 2147.0
 """FFmpeg keeps it in 32 bits; a longer silence ends by the deadline of the whole wait."""

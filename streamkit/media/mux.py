@@ -260,7 +260,8 @@ def _copy(demuxer: Demuxer, file: AtomicFile, first_s: float, last_s: float) -> 
     import av
 
     tick = demuxer.stream.time_base
-    first, last = round(first_s / tick), round(last_s / tick)
+    first = round(first_s / tick)
+    last = round(last_s / tick)
     shift: int | None = None
     with av.open(str(file.part), "w", format=container_format(file.path)) as sink:
         copied = StreamFormat(demuxer.stream).add_to(sink)

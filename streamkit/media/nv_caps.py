@@ -61,7 +61,8 @@ def unsupported(device: int, codec: str, chroma: int, bits: int, width: int, hei
         return str(error)
     if not caps.get("supported", 1) or not caps.get("num_decoder_engines", 1) or not caps.get("width_max", 1):
         return f"NVDEC of this GPU does not decode {codec} with {bits} bits"
-    low, high = (caps.get("width_min", 0), caps.get("height_min", 0)), (caps["width_max"], caps["height_max"])
+    low = (caps.get("width_min", 0), caps.get("height_min", 0))
+    high = (caps["width_max"], caps["height_max"])
     if not (low[0] <= width <= high[0] and low[1] <= height <= high[1]):
         return f"NVDEC supports {codec} from {low[0]}x{low[1]} to {high[0]}x{high[1]}, got {width}x{height}"
     if width // 16 * (height // 16) > caps.get("mb_num_max", 1 << 62):

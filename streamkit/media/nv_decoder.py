@@ -297,7 +297,8 @@ class NvDecoder:
 
     def _release_session(self) -> None:
         """Flush the session and keep it for another video, unless it failed."""
-        session, failed = self._lease, self._session is None
+        session = self._lease
+        failed = self._session is None
         self._lease = self._session = None
         if session is not None and failed:
             nv_sessions.discard(session)

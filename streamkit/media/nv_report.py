@@ -44,7 +44,8 @@ def install() -> bool:
         libc.fopencookie.argtypes = ctypes.c_void_p, ctypes.c_char_p, _Functions
         functions = _Functions(None, _Write(_on_write), None, None)
         stream = libc.fopencookie(None, b"w", functions)
-        lock, buffer = libc.__fsetlocking, libc.setvbuf
+        lock = libc.__fsetlocking
+        buffer = libc.setvbuf
     except (OSError, AttributeError, ValueError):
         return False
     if not stream:

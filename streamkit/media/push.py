@@ -71,7 +71,8 @@ def check_protocol(url: str) -> None:
 
 def target_options(url: str, timeout_s: float) -> tuple[str, dict[str, str]]:
     """FFmpeg's container name for an address, and its options."""
-    kind, us = scheme(url), str(int(timeout_s * 1e6))
+    kind = scheme(url)
+    us = str(int(timeout_s * 1e6))
     if kind in ("rtsp", "rtsps"):
         return "rtsp", {"rtsp_transport": "tcp", "timeout": us}
     if kind in ("rtmp", "rtmps"):
@@ -126,7 +127,8 @@ class Push:
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._in, self._out = self._process.stdin.fileno(), self._process.stdout.fileno()
+        self._in = self._process.stdin.fileno()
+        self._out = self._process.stdout.fileno()
         os.set_blocking(self._in, False)
         os.set_blocking(self._out, False)
         with suppress(OSError):  # the system allows less: smaller writes
@@ -171,7 +173,8 @@ class Push:
 
     def _send(self, data: bytes, timeout_s: float | None = None) -> None:
         """Write to the process; wait for as long as the receiver may take."""
-        rest, until_s = memoryview(data), time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
+        rest = memoryview(data)
+        until_s = time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
         while rest:
             if self._process.poll() is not None:
                 raise self._connection_error("")

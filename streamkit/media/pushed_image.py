@@ -15,8 +15,11 @@ from streamkit.ops import traffic
 from streamkit.ops.color import from_rgb, write_nv12
 
 PUSHED_COLOR = Color("bt601", full_range=True, chroma_x=0.5, chroma_y=0.5)  # as for image files
-TO_DEVICE, TO_HOST = "pixels to device", "pixels to host"
-_ON_HOST, _ON_GPU = (1, 3), (2, 13)  # kDLCPU, kDLCUDAHost; kDLCUDA, kDLCUDAManaged
+TO_DEVICE = "pixels to device"
+TO_HOST = "pixels to host"
+# kDLCPU, kDLCUDAHost; kDLCUDA, kDLCUDAManaged
+_ON_HOST = (1, 3)
+_ON_GPU = (2, 13)
 _EXPECTED = "an image is a uint8 array of shape (height, width, 3)"
 
 
@@ -137,7 +140,8 @@ class ImageImporter:
 
     def _on_gpu(self, image: Array) -> Surface:
         """Convert an image in the order of the calling thread's current stream, and wait for that."""
-        xp, index = self._device.xp, self._device.index
+        xp = self._device.xp
+        index = self._device.index
         with xp.cuda.Device(index):
             xp.cuda.runtime.setDevice(index)  # `Device` leaves a thread without a context if it is the current one
             stream = xp.cuda.get_current_stream()

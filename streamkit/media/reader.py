@@ -38,7 +38,7 @@ OUT_OF_ORDER = "timestamps out of order corrected"
 _SLACK_S = 1e-6
 _NEW_CLOCK_S = 1.0
 """A recording whose time falls back by more was joined from several; after a smaller step the times are wrong."""
-_MIN_FRAMES_APART = 6000
+_MIN_SUBPROCESS_FRAMES = 6000
 """A shorter video takes longer with another process, which starts in 0.3 s and saves 50 us per frame."""
 
 
@@ -57,6 +57,8 @@ class VideoReader:
         on_packet: called with each `av.Packet` before it is decoded; may change its bytes in place.
         decoders: number of decoders that decode a file in parallel, or `auto`; the frames are the same.
         executor: runs these decoders.
+        in_subprocess: whether another process of the executor reads a file for several decoders; by default, as
+            `reads_in_subprocess` says.
         ring: keeps the packets as received.
         stream: index of the video stream, from 0; None for the best.
         file: an open file to read instead of `uri`, which then is only its name; with one decoder only.
@@ -87,6 +89,7 @@ class VideoReader:
         on_packet: Callable[[Any], None] | None = None,
         decoders: Decoders = 1,
         executor: OrderedExecutor | None = None,
+        in_subprocess: bool | None = None,
         ring: PacketBuffer | None = None,
         stream: int | None = None,
         file: IO[bytes] | None = None,
@@ -102,13 +105,7 @@ class VideoReader:
         self._number = stream
         self._demuxer = self._open_demuxer()
         self.info = self._demuxer.info
-        self._ring = ring
-        if ring is not None and self._demuxer.decode_times:
-            self._ring = None
-            logger.warning(
-                f"{mask(uri)}: clips cannot be recorded from it, nor its video shown live: its container has no "
-                "presentation times"
-            )
+        self._ring = self._usable_ring(ring)
         self._begin_ring()
         self.step_s = 1.0 / (self.info.average_rate or 25.0)
         self._used = False
@@ -125,7 +122,9 @@ class VideoReader:
         self._decoder: Decoder | None = None
         self._split: ParallelDecoder | None = None
         self._process: MessageProcess | None = None
-        self._apart = on_packet is None and ring is None and file is None and _is_read_apart(self._demuxer, device)
+        if in_subprocess is None:
+            in_subprocess = reads_in_subprocess(self._demuxer, device)
+        self._in_subprocess = on_packet is None and ring is None and file is None and in_subprocess
         self._executor = executor or OrderedExecutor()
         count = decoder_count(decoders, self.info, device, self._executor)
         if count == 1:
@@ -255,7 +254,7 @@ class VideoReader:
 
     def _reading_process(self) -> MessageProcess | None:
         """The process that reads the file, ready to read it from its start; None if this one does."""
-        if not self._apart:
+        if not self._in_subprocess:
             return None
         if self._process is not None and not self._process.running:
             self._process.close()
@@ -392,7 +391,8 @@ class VideoReader:
         Packets are read but not decoded: tens of thousands per second.
         """
         if begin not in self._counts:
-            count, first = 0, math.inf
+            count = 0
+            first = math.inf
             base = self._demuxer.stream.time_base
             tick = base.numerator / base.denominator
             for packet in self._demuxer.packets():
@@ -422,6 +422,16 @@ class VideoReader:
             self._file.seek(0)
         return Demuxer(self._uri, self._link, file=self._file, number=self._number, clock=self._clock)
 
+    def _usable_ring(self, ring: PacketBuffer | None) -> PacketBuffer | None:
+        """Return the ring; None, with a warning, if the packets have no presentation times."""
+        if ring is None or not self._demuxer.decode_times:
+            return ring
+        logger.warning(
+            f"{mask(self._uri)}: clips cannot be recorded from it, nor its video shown live: its container has no "
+            "presentation times"
+        )
+        return None
+
     def _begin_ring(self) -> None:
         if self._ring is not None:
             self._ring.begin(self._demuxer.stream, live=self.info.live)
@@ -430,10 +440,10 @@ class VideoReader:
         return sum(self._counters[name] for name in (CONCEALED, UNDECODABLE))
 
 
-def _is_read_apart(demuxer: Demuxer, device: Device) -> bool:
+def reads_in_subprocess(demuxer: Demuxer, device: Device) -> bool:
     """Whether several decoders of a video are so fast that another process should read it."""
     info = demuxer.info
     frames = info.frames or round((info.duration_s or 0.0) * (info.average_rate or 0.0))
     simple = rewriter(info.codec, demuxer.stream.codec_context.extradata) is not None
     can_reopen = not demuxer.uri.startswith(("/dev/fd", "/dev/std", "/proc/"))  # another process has other descriptors
-    return device.kind == "cuda" and simple and can_reopen and frames >= _MIN_FRAMES_APART
+    return device.kind == "cuda" and simple and can_reopen and frames >= _MIN_SUBPROCESS_FRAMES

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 _SEGMENT, _PACKETS, _REPORT, _END = range(4)
 _HEAD = struct.Struct("<BIqB")  # kind, packets, ticks of the start, flags
 _ROW = struct.Struct("<qqIIB")  # presentation and decoding ticks, bytes, bytes of side data, flags
-_HAS_START, _HAS_REST = 1, 2
+_HAS_START = 1
+_HAS_REST = 2
 _HIDDEN = 8  # beside the flags of `ReceivedPacket`
 _REST_PACKETS = 64
 _COUNTS = ("packets_read", "discarded", "damaged", "covered_ticks")  # of a demuxer

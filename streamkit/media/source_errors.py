@@ -65,7 +65,8 @@ def cannot_open(uri: str, error: Exception, *, late: bool = False) -> SourceErro
     elif is_device(uri):
         words, cause = _device_cause(device_path(uri), error)
     elif isinstance(error, OSError) and error.errno == errno.EIO:
-        words, cause = "the host does not exist, or its name cannot be resolved now", "not_found"
+        words = "the host does not exist, or its name cannot be resolved now"
+        cause = "not_found"
     if has_late_login(uri):
         words = f"{words}; {login_hint(uri)}"
     return SourceError(f"{mask(uri)}: {words}", cause=cause)

@@ -102,7 +102,8 @@ def _from_beginning(path: Path, every: int) -> Iterator[Frame]:
     if path.is_dir() or glob.has_magic(str(path)) or path.suffix.lower() in IMAGE_SUFFIXES:
         yield from still_frames([Path(image) for image in image_files(str(path))])
         return
-    device, counters = Device(), Counters()
+    device = Device()
+    counters = Counters()
     reader = VideoReader(str(path), device, SurfacePool(device), counters)
     try:
         for index, decoded in reader.frames(sampler=FrameSampler(every, None)):

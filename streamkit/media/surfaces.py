@@ -200,7 +200,8 @@ class Upload:
 
     def __call__(self, surface: Surface) -> Surface:
         """Copy a surface to the device; its `ready` is an event after the copy."""
-        cupy, host = self._cupy, surface.data
+        cupy = self._cupy
+        host = surface.data
         up = self._pool.surface(surface.width, surface.height, surface.color, self._stream)
         with cupy.cuda.Device(self._index):
             staging = self._staging(host.nbytes)

@@ -172,7 +172,8 @@ def _count_same(these: Detections, others: Detections, pairs: np.ndarray) -> int
         return len(objects)
     examined = objects[:: -(-len(objects) // _MAX_PARTS)]
     pairs = pairs[:, np.isin(pairs[0], examined)]
-    first, second = these[pairs[0]], others[pairs[1]]
+    first = these[pairs[0]]
+    second = others[pairs[1]]
     same = np.ones(pairs.shape[1], bool)
     for name in columns:
         is_same = _same_mask if name == "mask" else _same_points
@@ -200,7 +201,8 @@ def _error(expected: Array, values: Array) -> float:
     It is infinite where one side is not finite and the other is, or is so in another way.
     """
     xp = array_module(expected)
-    expected, values = expected.astype(np.float32), values.astype(np.float32)
+    expected = expected.astype(np.float32)
+    values = values.astype(np.float32)
     finite = xp.isfinite(expected)
     alike = finite & xp.isfinite(values) | (expected == values) | (xp.isnan(expected) & xp.isnan(values))
     if not bool(alike.all()):

@@ -152,7 +152,8 @@ def _add_resize(facts: CardFacts, path: Path, steps: Mapping[str, Any]) -> None:
             f"{path.name} resizes with the {_FILTERS[resample]} filter (resample: {resample}), and streamkit with the "
             f"bilinear one{'' if resample == 0 else ', antialiased'}; scores may differ slightly from the authors'"
         )
-    size, crop = steps.get("size"), steps.get("crop_size") if steps.get("do_center_crop") else None
+    size = steps.get("size")
+    crop = steps.get("crop_size") if steps.get("do_center_crop") else None
     if isinstance(size, int):
         size = {"shortest_edge": size} if crop else {"height": size, "width": size}
     size = {key: side for key, side in size.items() if side is not None} if isinstance(size, Mapping) else {}

@@ -33,7 +33,8 @@ _MIN_SCORE = 0.01
 """Boxes from here on count for AP, as in COCO."""
 _NEAR = 0.5
 """An object may have a score this much lower, as a share of the card's threshold, in the other network."""
-_ROUNDS, _TIME_S = 15, 6.0
+_ROUNDS = 15
+_TIME_S = 6.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +197,8 @@ class _Network:
 
     def outputs(self, frame: Frame) -> _Outputs:
         feeds, geometry, sizes = self.feeds(frame)
-        outputs, classes = self.session.run(feeds), len(self.card.labels)
+        outputs = self.session.run(feeds)
+        classes = len(self.card.labels)
         if self.reads.regions:
             return _Outputs(None, fetch([self.reads.maps(outputs, classes)])()[0][0])  # type: ignore[attr-defined]
         if self.card.task == "read":
@@ -213,7 +215,8 @@ class _Network:
 
     def _table(self, outputs: Mapping[str, Array], geometry: np.ndarray, sizes: np.ndarray) -> Detections:
         """Return the objects without masks, which are kept for all frames."""
-        card, reads = self.card, self.reads
+        card = self.card
+        reads = self.reads
         options = families.ReadOptions(np.full(max(1, len(card.labels)), _MIN_SCORE, np.float32), iou=card.iou)
         packed = reads.read(outputs, geometry, sizes, card.input.size, options)
         rows, counts, _ = packed.over(fetch([packed.buffer])()[0], packed.rows.shape)
@@ -392,7 +395,8 @@ class _Arrays:
 
     def add(self, frame: Frame, before: _Outputs, after: _Outputs) -> None:
         """Compare the arrays of a frame."""
-        old, new = before.array, after.array
+        old = before.array
+        new = after.array
         assert old is not None
         assert new is not None
         self.same.append(self.likeness(old, new))

@@ -42,7 +42,8 @@ BOX_IOU = 0.99
 SCORE = 0.005
 SCORE_F16 = 0.01
 """Least IoU and largest error of the score of an object that is the same on both sides."""
-BOX_IOU_INT8, SCORE_INT8 = 0.9, 0.05
+BOX_IOU_INT8 = 0.9
+SCORE_INT8 = 0.05
 """The same for int8 networks on a GPU, which rounds to another of 256 levels where two are equally near."""
 MIN_SAME = 0.99
 """The share of objects or frames that must be the same; the rest may be close to a threshold."""
@@ -50,7 +51,8 @@ MASK_IOU = 0.98
 POINT_PX = 1.0
 PLACES = 0.99
 """Least IoU of a mask, largest error of a sure keypoint in source pixels, least share of places of the same class."""
-PROBABILITY, PROBABILITY_F16 = 0.005, 0.01
+PROBABILITY = 0.005
+PROBABILITY_F16 = 0.01
 """Largest error of a class's probability."""
 COSINE = 0.999
 """Least cosine between an embedding and the plain one."""
@@ -450,7 +452,8 @@ def frames_of(paths: Sequence[Path], limit: int = 16, max_megapixels: float = MA
         color = Color("bt601", full_range=True, chroma_x=0.5) if still else Color("bt709")
         try:
             for rgb in [_image(path, max_megapixels)] if still else _video_frames(path, limit):
-                (height, width), surface = rgb.shape[:2], Surface(from_rgb(rgb, color), color)
+                height, width = rgb.shape[:2]
+                surface = Surface(from_rgb(rgb, color), color)
                 pictures.append(Frame(path.name, len(pictures), 0.0, width, height, surface))
         except (OSError, ValueError) as error:
             raise SourceError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None

@@ -100,7 +100,8 @@ class DerivedCard:
 
 
 def _relative(file: Path, folder: Path) -> str:
-    file, folder = file.absolute(), folder.absolute()
+    file = file.absolute()
+    folder = folder.absolute()
     return str(file.relative_to(folder)) if file.is_relative_to(folder) else str(file)
 
 
@@ -575,7 +576,8 @@ class _Derivation:
 
     def _read_once(self) -> None:
         """Run a network of open size once, and decode its outputs: not every size fits its layers and its family."""
-        family, size = FAMILIES.get(self.facts["family"].value), self._size
+        family = FAMILIES.get(self.facts["family"].value)
+        size = self._size
         if self.info.size is not None or len(self.info.inputs) > 1 or family is None or size is None:
             return
         outputs = values_of(self.info, size)

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from streamkit.core.errors import ModelError
 
-IMAGENET_MEAN, IMAGENET_STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+IMAGENET_MEAN = [0.485, 0.456, 0.406]
+IMAGENET_STD = [0.229, 0.224, 0.225]
 
 
 class CardFact(NamedTuple):

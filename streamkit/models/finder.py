@@ -115,7 +115,8 @@ def _png(frame: Frame, table: Detections) -> bytes:
     from streamkit.ops.style import Style
 
     assert frame.surface is not None
-    surface, atlas = Surface(frame.surface.data.copy(), frame.surface.color), Atlas()
+    surface = Surface(frame.surface.data.copy(), frame.surface.color)
+    atlas = Atlas()
     atlas.begin()
     marks, ends = annotate([surface], [table], Style(), atlas)
     rgb = to_rgb(draw([surface], marks, ends, atlas, in_place=True)[0], frame.width, frame.height)

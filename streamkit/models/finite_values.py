@@ -32,8 +32,7 @@ class FiniteValues:
         if now_s < self._next_s:
             return False
         self._next_s = now_s + _EVERY_S
-        before, self._finite = (
-            self._finite,
-            [(values < np.inf).all() for values in outputs.values() if values.dtype.kind == "f"],  # NaN is not less
-        )
+        before = self._finite
+        # NaN is not less
+        self._finite = [(values < np.inf).all() for values in outputs.values() if values.dtype.kind == "f"]
         return not all(bool(flag) for flag in before)  # computed a second ago

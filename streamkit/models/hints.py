@@ -27,7 +27,8 @@ from streamkit.ops.letterbox import InputSpec
 _FRAMES = 12
 _MIN_SCORE = 0.1
 """Scores below are ignored."""
-_COUNTS, _SURE = 0.25, 0.46
+_COUNTS = 0.25
+_SURE = 0.46
 """Least mean score of the objects of an alternative, of those with at least `_COUNTS`: of doubtful ones, more are no
 better."""
 _WINS = 0.8
@@ -54,7 +55,8 @@ class _Limits(NamedTuple):
     frames: int
 
 
-_SCALE, _OTHER = _Limits(2.0, 1.0, 3), _Limits(1.15, 3.0, 8)
+_SCALE = _Limits(2.0, 1.0, 3)
+_OTHER = _Limits(1.15, 3.0, 8)
 
 
 class _Alternative(NamedTuple):
@@ -151,7 +153,8 @@ def _strength(tables: Sequence[Detections]) -> _Strength:
 
 
 def _clearly_better(then: _Strength, now: _Strength, limits: _Limits) -> bool:
-    total, before = float(then.squares.sum()), float(now.squares.sum())
+    total = float(then.squares.sum())
+    before = float(now.squares.sum())
     seen = (then.squares + now.squares) > 0
     wins = (then.squares > now.squares)[seen]
     return bool(

@@ -63,7 +63,8 @@ class Int8Facts:
     reduce_range: bool
 
     def __str__(self) -> str:
-        count, last = len(self.parts.body), len(self.parts.last)
+        count = len(self.parts.body)
+        last = len(self.parts.last)
         return (
             f"{count} of {count + last} convolutions, with ranges from {self.frames} frames"
             f"{', weights of 7 bits' if self.reduce_range else ''}; in float: the last {last} and the "

@@ -31,10 +31,12 @@ _LUMA = {"bt601": (0.299, 0.114), "bt709": (0.2126, 0.0722), "bt2020": (0.2627, 
 
 def rgb(surface: Surface, width: int, height: int) -> np.ndarray:
     """Convert an NV12 surface to RGB, (height, width, 3) float32, 0..255, not rounded, by its chroma siting."""
-    data, color = surface.data.astype(np.float64), surface.color
+    data = surface.data.astype(np.float64)
+    color = surface.color
     chroma = data[surface.height :].reshape(surface.height // 2, surface.width // 2, 2)
     chroma = chroma[: (height + 1) // 2, : (width + 1) // 2]
-    down, across = (np.arange(height) - color.chroma_y) / 2, (np.arange(width) - color.chroma_x) / 2
+    down = (np.arange(height) - color.chroma_y) / 2
+    across = (np.arange(width) - color.chroma_x) / 2
     cb, cr = (_sample(chroma[..., i], down, across) - 128 for i in (0, 1))
     luma = data[:height, :width]
     if not color.full_range:
@@ -42,7 +44,8 @@ def rgb(surface: Surface, width: int, height: int) -> np.ndarray:
         cb = cb * 255 / 224
         cr = cr * 255 / 224
     red_weight, blue_weight = _LUMA[color.matrix]
-    red, blue = luma + 2 * (1 - red_weight) * cr, luma + 2 * (1 - blue_weight) * cb
+    red = luma + 2 * (1 - red_weight) * cr
+    blue = luma + 2 * (1 - blue_weight) * cb
     green = (luma - red_weight * red - blue_weight * blue) / (1 - red_weight - blue_weight)
     return np.asarray(np.clip(np.dstack([red, green, blue]), 0, 255), np.float32)
 
@@ -166,7 +169,8 @@ def objects(
 
 def overlap(a: np.ndarray, b: np.ndarray) -> float:
     """Return the IoU of two boxes."""
-    width, height = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
+    width = min(a[2], b[2]) - max(a[0], b[0])
+    height = min(a[3], b[3]) - max(a[1], b[1])
     inner = max(0.0, width) * max(0.0, height)
     both = (a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - inner
     return float(inner / both) if both > 0 else 0.0
@@ -174,8 +178,10 @@ def overlap(a: np.ndarray, b: np.ndarray) -> float:
 
 def rotated_overlap(a: np.ndarray, b: np.ndarray) -> float:
     """Return the probabilistic IoU of two rows with corners behind the class, see `ops.rotated`."""
-    (m, s), (n, t) = _gaussian(a[6:]), _gaussian(b[6:])
-    mean, away = (s + t) / 2, m - n
+    m, s = _gaussian(a[6:])
+    n, t = _gaussian(b[6:])
+    mean = (s + t) / 2
+    away = m - n
     with np.errstate(all="ignore"):  # a box without area
         unlike = np.log(np.linalg.det(mean) / np.sqrt(np.linalg.det(s) * np.linalg.det(t)))
         distance = away @ np.linalg.pinv(mean) @ away / 8 + unlike / 2
@@ -209,8 +215,10 @@ def mask(
 ) -> np.ndarray:
     """Return an object's mask, (height, width) bool: the logits sampled at the pixels in its box, above 0."""
     logits = np.tensordot(coefficients, np.asarray(prototypes, np.float64), 1)
-    (high, wide), (scale_x, scale_y, offset_x, offset_y) = logits.shape, geometry
-    x, y = np.arange(size[0]) + 0.5, np.arange(size[1]) + 0.5
+    high, wide = logits.shape
+    scale_x, scale_y, offset_x, offset_y = geometry
+    x = np.arange(size[0]) + 0.5
+    y = np.arange(size[1]) + 0.5
     across = (x * scale_x + offset_x) * wide / spec.size[0] - 0.5
     down = (y * scale_y + offset_y) * high / spec.size[1] - 0.5
     inside = ((x >= box[0]) & (x < box[2])) & ((y >= box[1]) & (y < box[3]))[:, None]

@@ -215,7 +215,8 @@ class Session:
         images[...] = xp.asarray(pixels.astype(images.dtype))
         times_s = []
         for _ in range(runs):
-            start, end = xp.cuda.Event(), xp.cuda.Event()
+            start = xp.cuda.Event()
+            end = xp.cuda.Event()
             start.record()
             start_s = time.perf_counter()
             self._run(feeds)

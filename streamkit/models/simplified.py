@@ -40,7 +40,8 @@ class SimplifiedNetwork:
             content = self._file.read_bytes()
         except OSError:
             return None
-        digest, network = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
+        digest = content[:_DIGEST_BYTES]
+        network = content[_DIGEST_BYTES:]
         if hashlib.sha256(network).digest() != digest:
             logger.warning(f"{self._file} is damaged: the network is simplified again")
             return None

@@ -27,7 +27,9 @@ _OUTWARD = np.array([[-0.5], [0.5]])  # half a line lies outside the box
 _REGION, _SHAPE, _FILL, _MASK, _OUTLINE, _LINE, _DOT, _LABEL = range(8)  # from the bottom up
 _MAX_ANSWER = 32  # characters of an answer that is shown, with its name
 _ZONES = 5  # the palette's yellow: of lines and zones
-_FITS_WIDE, _SHORTEST_WIDE = 1.3, 2.0  # how much wider than its object a label may be, and its shortest form
+# how much wider than its object a label may be, and its shortest form
+_FITS_WIDE = 1.3
+_SHORTEST_WIDE = 2.0
 _FITS_HIGH = 0.5  # how high a label may be, as a share of its object's height
 
 
@@ -141,7 +143,8 @@ def _colors(table: Detections, layout: figures.FrameLayout, style: Style) -> tup
 def _box_marks(table: Detections, layout: figures.FrameLayout, color: np.ndarray) -> np.ndarray:
     """Return a mark for each row: lines along the box's edges, rounded to even positions, inside the frame."""
     frame = table.batch_row
-    line, size = layout.line[frame], layout.size[frame]
+    line = layout.line[frame]
+    size = layout.size[frame]
     across = line[:, None]
     edges = np.clip(table.xyxy.reshape(-1, 2, 2), 0, size[:, None], dtype=np.float64)
     edges += across[:, :, None] * _OUTWARD
@@ -149,8 +152,13 @@ def _box_marks(table: Detections, layout: figures.FrameLayout, color: np.ndarray
     start = np.minimum(np.maximum(start, 0), np.maximum(size - across, 0))
     end = np.minimum(np.maximum(end, start + across), size)
     marks = np.zeros(len(table), MARK)
-    marks["x1"], marks["y1"], marks["x2"], marks["y2"] = start[:, 0], start[:, 1], end[:, 0], end[:, 1]
-    marks["border"], marks["color"], marks["sprite"] = line, color | _OPAQUE, -1
+    marks["x1"] = start[:, 0]
+    marks["y1"] = start[:, 1]
+    marks["x2"] = end[:, 0]
+    marks["y2"] = end[:, 1]
+    marks["border"] = line
+    marks["color"] = color | _OPAQUE
+    marks["sprite"] = -1
     return marks
 
 
@@ -346,7 +354,8 @@ def separate_labels(labels: np.ndarray, boxes: np.ndarray, size: tuple[int, int]
 
 def _label_positions(label: np.ndarray, box: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     """Return (8, 4) positions for a label, the best first: above its box, on its upper edge, beside it, below it."""
-    wide, (left, top, right, bottom) = label[2:] - label[:2], box
+    wide = label[2:] - label[:2]
+    left, top, right, bottom = box
     width, height = wide.tolist()
     corners = np.array(
         [

@@ -385,10 +385,12 @@ def _decode(
         scale = np.array(unit, np.float32)
         if coding == Coding.YXYX:
             values = values[:, [1, 0, 3, 2]]
-        first, second = values[:, :2] * scale, values[:, 2:] * scale
+        first = values[:, :2] * scale
+        second = values[:, 2:] * scale
         if coding != Coding.CXCYWH:
             return np.concatenate([first, second], axis=1)
-        center, size = first, second
+        center = first
+        size = second
     half = size * np.float32(0.5)
     return np.concatenate([center - half, center + half], axis=1)
 
@@ -535,7 +537,8 @@ def upload(values: np.ndarray) -> Array:
     """
     import cupy
 
-    device, stream = cupy.cuda.runtime.getDevice(), cupy.cuda.get_current_stream().ptr
+    device = cupy.cuda.runtime.getDevice()
+    stream = cupy.cuda.get_current_stream().ptr
     return _uploaded(values.tobytes(), values.shape, values.dtype, device, stream)
 
 

@@ -55,7 +55,8 @@ def yuv_to_rgb(color: Color) -> np.ndarray:
     kg = 1 - kr - kb
     luma, black = (1.0, 0.0) if color.full_range else (255 / 219, 16.0)
     chroma = 1.0 if color.full_range else 255 / 224
-    red, blue = 2 * (1 - kr) * chroma, 2 * (1 - kb) * chroma
+    red = 2 * (1 - kr) * chroma
+    blue = 2 * (1 - kb) * chroma
     a = np.array([[luma, 0, red], [luma, -blue * kb / kg, -red * kr / kg], [luma, blue, 0]])
     a = np.column_stack([a, -a @ (black, 128.0, 128.0)])
     a.setflags(write=False)
@@ -125,7 +126,8 @@ def planes(
 
     new_width, new_height = size
     luma = data[top : top + height, left : left + width]
-    chroma_width, chroma_height = (width + 1) // 2, (height + 1) // 2
+    chroma_width = (width + 1) // 2
+    chroma_height = (height + 1) // 2
     first = data.shape[0] * 2 // 3 + top // 2
     chroma = data[first : first + chroma_height].reshape(chroma_height, -1, 2)
     chroma = chroma[:, left // 2 : left // 2 + chroma_width]
@@ -136,7 +138,8 @@ def planes(
         soft = smooth_axis(width, new_width, color.chroma_x), smooth_axis(height, new_height, color.chroma_y)
         return y, smooth(parts[0], *soft, new), smooth(parts[1], *soft, new)
     y = resample(luma, Axis(width, new_width), Axis(height, new_height), new)
-    across, down = chroma_axis(width, new_width, color.chroma_x), chroma_axis(height, new_height, color.chroma_y)
+    across = chroma_axis(width, new_width, color.chroma_x)
+    down = chroma_axis(height, new_height, color.chroma_y)
     return y, resample(parts[0], across, down, new), resample(parts[1], across, down, new)
 
 
@@ -219,7 +222,8 @@ def write_nv12(rgb: Array, color: Color, out: Array) -> None:
         out: (H * 3 / 2, W) uint8 to write, where H and W are h and w made even.
     """
     xp = array_module(rgb)
-    height, width = out.shape[0] * 2 // 3, out.shape[1]
+    height = out.shape[0] * 2 // 3
+    width = out.shape[1]
     more = height - rgb.shape[0], width - rgb.shape[1]
     if any(more):
         rgb = xp.pad(rgb, ((0, more[0]), (0, more[1]), (0, 0)), "edge")
@@ -292,7 +296,8 @@ def _bytes(values: Array, xp: Any = np) -> Array:
 
 def _halve(values: Array, siting: float, xp: Any = np) -> Array:
     """Return means over the height of two rows, centerd on 2i + siting; edge samples are repeated."""
-    even, odd = values[0::2], values[1::2]
+    even = values[0::2]
+    odd = values[1::2]
     before = xp.concatenate([even[:1], odd[:-1]])  # of row 2i: 2i - 1
     after = xp.concatenate([even[1:], odd[-1:]])  # of row 2i + 1: 2i + 2
     weights = [_overlap(2, j - siting) / 2 for j in (-1, 0, 1, 2)]

@@ -166,7 +166,8 @@ def _cut_on_device(
 def _cut_on_host(data: np.ndarray, rect: Rect, step: int) -> np.ndarray:
     left, top, right, bottom = rect
     rows = data.shape[0] * 2 // 3
-    luma, chroma = data[:rows], data[rows:].reshape(rows // 2, -1, 2)
+    luma = data[:rows]
+    chroma = data[rows:].reshape(rows // 2, -1, 2)
     out = np.empty(nv12_shape(*cut_size(rect, step)), np.uint8)
     high = out.shape[0] * 2 // 3
     out[:high] = _means(luma, (left, top, right, bottom), (out.shape[1], high), step)
@@ -188,7 +189,9 @@ def _means(plane: np.ndarray, rect: Rect, size: tuple[int, int], step: int) -> n
     return np.asarray((sums + step * step // 2) // (step * step), np.uint8)
 
 
-_THREADS, _BLOCKS = 256, 16  # threads of a block, and blocks that share a part's rows
+# threads of a block, and blocks that share a part's rows
+_THREADS = 256
+_BLOCKS = 16
 
 
 def sharpness(surfaces: Sequence[Surface], sizes: Sequence[tuple[int, int]], rects: Sequence[Rect]) -> np.ndarray:

@@ -73,12 +73,15 @@ def _stencil(mask: rle.Rle, color: int, style: Style, atlas: Atlas) -> tuple[int
     part, left, top = rle.crop(mask)
     if not part.size:
         return None
-    (high, wide), before = part.shape, ((top % 2, 0), (left % 2, 0))
+    high, wide = part.shape
+    before = ((top % 2, 0), (left % 2, 0))
     after = ((0, (high + top) % 2), (0, (wide + left) % 2))
     part = np.pad(np.pad(part, before), after)
-    rows, columns = part.shape[0] // 2, part.shape[1] // 2
+    rows = part.shape[0] // 2
+    columns = part.shape[1] // 2
     blocks = part.reshape(rows, 2, columns, 2).sum(axis=(1, 3)) >= _MAJORITY
-    x, y = left - left % 2, top - top % 2
+    x = left - left % 2
+    y = top - top % 2
     opacity = round(min(style.masks, 1.0) * 255) << 24
     return x, y, x + 2 * columns, y + 2 * rows, 0, color | opacity, atlas.stencil(blocks), STENCIL
 
@@ -142,7 +145,8 @@ def shapes(shown: Sequence[tuple[int, np.ndarray, bool, int]], layout: FrameLayo
         colors.append(np.full(last, color, np.uint32))
     if not frames:
         return np.zeros(0, np.int32), np.zeros(0, MARK)
-    of, inks = np.concatenate(frames), np.concatenate(colors)
+    of = np.concatenate(frames)
+    inks = np.concatenate(colors)
     line = layout.line[of]
     start, end, there = _clip_lines(np.concatenate(starts), np.concatenate(ends), layout.size[of], 2 * line[:, None])
     marks = _segments(start, end, line[there], inks[there])
@@ -156,7 +160,9 @@ def _straighten(marks: np.ndarray, line: np.ndarray) -> None:
         thin = line + 2 * (line // 2 % 2)
         straight = (marks["sprite"] == LINE) & (marks[high] - marks[low] == thin)
         marks[high][straight] = (marks[low] + line)[straight]
-        marks["border"][straight], marks["ink"][straight], marks["sprite"][straight] = 0, 0, -1
+        marks["border"][straight] = 0
+        marks["ink"][straight] = 0
+        marks["sprite"][straight] = -1
 
 
 def _clip_lines(
@@ -210,7 +216,9 @@ def _segments(start: np.ndarray, end: np.ndarray, line: np.ndarray, color: np.nd
         marks[f"{name}1"] = np.minimum(ends[0][:, axis], ends[1][:, axis]) - half - odd
         marks[f"{name}2"] = np.maximum(ends[0][:, axis], ends[1][:, axis]) + half + odd
     direction = ends[1] - ends[0]
-    marks["border"], marks["color"], marks["sprite"] = line, color | _OPAQUE, LINE
+    marks["border"] = line
+    marks["color"] = color | _OPAQUE
+    marks["sprite"] = LINE
     marks["ink"] = direction[:, 0] * direction[:, 1] < 0
     return marks
 
@@ -240,12 +248,14 @@ class KeypointMarks:
     def dots(self, layout: FrameLayout, color: np.ndarray, atlas: Atlas) -> Marks:
         """Return a dot for each point."""
         row, point = np.nonzero(self.shown)
-        (x, y), frame = self.xy[row, point].T, self.frame[row]
+        x, y = self.xy[row, point].T
+        frame = self.frame[row]
         diameter = 2 * layout.line[frame]
         marks = np.zeros(len(row), MARK)
         marks["x1"] = 2 * np.floor((x - diameter / 2) / 2 + 0.5)
         marks["y1"] = 2 * np.floor((y - diameter / 2) / 2 + 0.5)
-        marks["x2"], marks["y2"] = marks["x1"] + diameter, marks["y1"] + diameter
+        marks["x2"] = marks["x1"] + diameter
+        marks["y2"] = marks["y1"] + diameter
         marks["ink"] = color[row]  # and no ground: the color's opacity is 0
         marks["sprite"] = [atlas.dot(d) for d in diameter.tolist()]
         return frame, marks

@@ -19,7 +19,9 @@ _FINER = 4  # sprites are drawn this much larger, then averaged
 _CAPITAL = 0.56  # a capital's share of a label's height
 _WEIGHT = 0.14  # a stroke's share of a capital's height
 _LONGEST = 64  # characters; a name beyond that is cut
-_START, _FULL = 1 << 16, 1 << 22  # bytes
+# bytes
+_START = 1 << 16
+_FULL = 1 << 22
 
 
 class Atlas:
@@ -124,7 +126,8 @@ def _text(text: str, height: int) -> np.ndarray:
     text = "".join(c if " " <= c <= "~" else "?" for c in text[:_LONGEST])
     capital = max(1, round(height * _CAPITAL)) * _FINER
     capital_1, tail_1 = _metrics()
-    scale, stroke = capital / capital_1, max(1, round(capital * _WEIGHT))
+    scale = capital / capital_1
+    stroke = max(1, round(capital * _WEIGHT))
     (wide, _), _ = cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, scale, stroke)
     margin = height * _FINER // 6
     width = -(-(wide + 2 * margin) // (2 * _FINER)) * 2

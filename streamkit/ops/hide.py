@@ -97,7 +97,8 @@ def _hide_on_device(
 ) -> list[Surface]:
     import cupy
 
-    changed, frames = list(surfaces), []
+    changed = list(surfaces)
+    frames = []
     for i, (first, last) in enumerate(bounds):
         old = surfaces[i]
         if first < last and not in_place:
@@ -239,7 +240,8 @@ def regions(
                     region, mask = _zone(zone, unit, spec.smooth, padded)
                     if region is not None:
                         region = region.copy()
-                        region["frame"], region["mask"] = row, sum(map(len, masks))
+                        region["frame"] = row
+                        region["mask"] = sum(map(len, masks))
                         parts.append(region)
                         masks.append(mask)
     if not parts:
@@ -268,16 +270,20 @@ def _objects(
         true = np.array(sizes, np.float64)[table.batch_row]
         middle = (np.clip(box[:, :2], 0, true) + np.clip(box[:, 2:], 0, true)) / 2
         wanted &= _in_any(middle / np.array(units, np.float64)[table.batch_row], spec.zones)
-    box, frame = box[wanted], table.batch_row[wanted].astype(np.int64)
+    box = box[wanted]
+    frame = table.batch_row[wanted].astype(np.int64)
     side = box[:, 2:] - box[:, :2]
-    start, end = box[:, :2] - side * spec.grow / 2, box[:, 2:] + side * spec.grow / 2
+    start = box[:, :2] - side * spec.grow / 2
+    end = box[:, 2:] + side * spec.grow / 2
     limit = np.array([(s.width, s.height) for s in surfaces], np.float64)[frame]
     start = 2 * np.floor(np.clip(start, 0, limit) / 2)
     end = 2 * np.ceil(np.clip(end, 0, limit) / 2)
     end = np.where((box[:, 2:] >= 0) & (box[:, :2] <= limit), np.minimum(np.maximum(end, start + 2), limit), end)
     there = (end > start).all(axis=1)
     object_regions = np.zeros(int(there.sum()), REGION)
-    object_regions["frame"], object_regions["mask"], object_regions["smooth"] = frame[there], -1, spec.smooth
+    object_regions["frame"] = frame[there]
+    object_regions["mask"] = -1
+    object_regions["smooth"] = spec.smooth
     object_regions["x1"], object_regions["y1"] = start[there].T
     object_regions["x2"], object_regions["y2"] = end[there].T
     # By the whole box, not by its visible part: half a face gets cells as coarse as a whole one.
@@ -307,13 +313,15 @@ def _zone(
     import cv2
 
     corners = np.array(zone, np.float64) * unit
-    start, end = 2 * np.floor(corners.min(axis=0) / 2), 2 * np.floor(corners.max(axis=0) / 2) + 2
+    start = 2 * np.floor(corners.min(axis=0) / 2)
+    end = 2 * np.floor(corners.max(axis=0) / 2) + 2
     x1, y1 = np.clip(start, 0, padded).astype(int).tolist()
     x2, y2 = np.clip(end, 0, padded).astype(int).tolist()
     if x1 >= x2 or y1 >= y2:
         return None, np.zeros(0, np.uint8)
     cell = max(_MIN_CELL, 2 * round(padded[1] / _ZONE_CELLS / 2))
-    columns, rows = -(-(x2 - x1) // cell), -(-(y2 - y1) // cell)
+    columns = -(-(x2 - x1) // cell)
+    rows = -(-(y2 - y1) // cell)
     # Drawn in full resolution with a thick border, so that cells that the zone only touches are included.
     drawn = np.zeros((rows * cell, columns * cell), np.uint8)
     points = np.rint((corners - (x1, y1)) * 16).astype(np.int32)[None]

@@ -69,8 +69,10 @@ class InputSpec:
 
     def affine(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return factor, summand and normalized padding per channel, (3,) float64: value = pixel * factor + summand."""
-        std, mean = np.array(self.std, np.float64), np.array(self.mean, np.float64)
-        factor, summand = self.scale / std, -mean / std
+        std = np.array(self.std, np.float64)
+        mean = np.array(self.mean, np.float64)
+        factor = self.scale / std
+        summand = -mean / std
         pad = np.broadcast_to(np.asarray(self.pad, np.float64), 3) * factor + summand
         return factor, summand, np.clip(np.rint(pad), 0, 255) if self.dtype == "u8" else pad
 

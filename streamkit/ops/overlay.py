@@ -44,14 +44,17 @@ large as the rectangle, and `border` is 0. Two kinds take `color` onto some of t
   the highest bit first.
 """
 
-LINE, STENCIL = -2, -3
+LINE = -2
+STENCIL = -3
 
 FRAME = np.dtype(
     [("from", "<u8"), ("to", "<u8"), ("width", "<i4"), ("height", "<i4"), ("first", "<i4"), ("last", "<i4")]
 )
 """One frame to draw, `struct Frame` of cuda/overlay.cu; its marks are those from `first` to before `last`."""
 
-_TILE, _THREADS = 64, 256  # as in cuda/overlay.cu
+# as in cuda/overlay.cu
+_TILE = 64
+_THREADS = 256
 _COLORED = 4096  # colored sprites kept
 _PAIR = np.dtype("<u2")  # Cb | Cr << 8
 _BYTES = np.arange(256, dtype=np.uint8)
@@ -111,7 +114,8 @@ def _draw_on_device(
 ) -> list[Surface]:
     import cupy
 
-    drawn, frames = list(surfaces), []
+    drawn = list(surfaces)
+    frames = []
     for i, (first, last) in enumerate(bounds):
         if first < last:
             old = surfaces[i]
@@ -143,7 +147,8 @@ def set_ready(surfaces: Sequence[Surface], bounds: Sequence[tuple[int, int]]) ->
 
 
 def _draw_on_host(surface: Surface, marks: np.ndarray, atlas: Atlas) -> None:
-    luma, chroma = surface.data[: surface.height], surface.data[surface.height :].view(_PAIR)
+    luma = surface.data[: surface.height]
+    chroma = surface.data[surface.height :].view(_PAIR)
     for x1, y1, x2, y2, border, color, ink, sprite in marks.tolist():
         if sprite == LINE:
             _blend_blocks(luma, chroma, x1, y1, *_line(x2 - x1, y2 - y1, border, bool(ink)), color)
@@ -188,9 +193,11 @@ def _line(width: int, height: int, border: int, rises: bool) -> tuple[np.ndarray
     and then covers a thousandth of its rectangle.
     """
     half = border // 2
-    ax, bx = half, width - half
+    ax = half
+    bx = width - half
     ay, by = (height - half, half) if rises else (half, height - half)
-    dx, dy = bx - ax, by - ay
+    dx = bx - ax
+    dy = by - ay
     flat = abs(dx) >= abs(dy)
     length, wide, long = (dx, width, height) if flat else (dy, height, width)
     places = np.arange(wide // 2)
@@ -201,7 +208,8 @@ def _line(width: int, height: int, border: int, rises: bool) -> tuple[np.ndarray
     along_it = np.broadcast_to(places[:, None], across.shape)
     inside = (across >= 0) & (across < long // 2)
     row, column = (across[inside], along_it[inside]) if flat else (along_it[inside], across[inside])
-    px, py = 2 * column + 1 - ax, 2 * row + 1 - ay
+    px = 2 * column + 1 - ax
+    py = 2 * row + 1 - ay
     squared = dx * dx + dy * dy
     along = px * dx + py * dy
     across_it = px * dy - py * dx
@@ -215,10 +223,13 @@ def _blend_blocks(
     luma: np.ndarray, chroma: np.ndarray, x1: int, y1: int, row: np.ndarray, column: np.ndarray, color: int
 ) -> None:
     """Apply a color to blocks of 2x2 pixels, relative to the one at x1, y1; blocks outside the frame are skipped."""
-    row, column = row + y1 // 2, column + x1 // 2
-    rows, columns = luma.shape[0] // 2, luma.shape[1] // 2
+    row = row + y1 // 2
+    column = column + x1 // 2
+    rows = luma.shape[0] // 2
+    columns = luma.shape[1] // 2
     there = (row >= 0) & (row < rows) & (column >= 0) & (column < columns)
-    row, column = row[there], column[there]
+    row = row[there]
+    column = column[there]
     opacity = color >> 24
     for y, x in ((0, 0), (0, 1), (1, 0), (1, 1)):
         at = 2 * row + y, 2 * column + x
@@ -243,7 +254,8 @@ def _draw_sprite(
 ) -> None:
     """Draw a sprite on its rectangle, which may extend beyond the frame."""
     x1, y1, x2, y2 = box
-    left, top = max(x1, 0), max(y1, 0)
+    left = max(x1, 0)
+    top = max(y1, 0)
     under = luma[top : max(y2, 0), left : max(x2, 0)]
     pairs = chroma[top // 2 : max(y2, 0) // 2, left // 2 : max(x2, 0) // 2]
     rows, columns = pairs.shape
@@ -267,8 +279,10 @@ def _draw_sprite(
 
 def _border_rects(x1: int, y1: int, x2: int, y2: int, border: int) -> tuple[tuple[int, int, int, int], ...]:
     """Return the rim of a rectangle as four rectangles that share no pixel."""
-    upper, left = min(y1 + border, y2), min(x1 + border, x2)
-    lower, right = max(y2 - border, upper), max(x2 - border, left)
+    upper = min(y1 + border, y2)
+    left = min(x1 + border, x2)
+    lower = max(y2 - border, upper)
+    right = max(x2 - border, left)
     return (x1, y1, x2, upper), (x1, lower, x2, y2), (x1, upper, left, lower), (right, upper, x2, lower)
 
 

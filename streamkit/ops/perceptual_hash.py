@@ -14,7 +14,8 @@ import numpy as np
 from streamkit.core.data import Surface
 
 BITS = 64
-_SIDE, _LOW = 32, 8
+_SIDE = 32
+_LOW = 8
 _NOISE = 2.0
 """A frequency must be above the median by so much, in levels, so that noise on an even surface sets no bit."""
 

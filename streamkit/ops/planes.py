@@ -54,7 +54,8 @@ def pack(y: np.ndarray, u: np.ndarray | None, v: np.ndarray | None, color: Color
     if u is None or v is None:
         out[rows:] = 128
         return color
-    across, down = u.shape[1] == width and width > 1, u.shape[0] == height and height > 1
+    across = u.shape[1] == width and width > 1
+    down = u.shape[0] == height and height > 1
     halved = [_mean_pairs(plane, across, down) for plane in (u, v)]
     if halved[0].shape != (rows // 2, out.shape[1] // 2):
         raise ValueError(f"chroma of {u.shape} does not fit a frame of {(height, width)}")
@@ -93,10 +94,12 @@ def rotated_color(color: Color, width: int, height: int, rotation: int, *, mirro
     A frame of odd size has its last block cut, so the blocks of the rotated frame begin half a block off; the siting
     compensates for that, and no chroma is resampled.
     """
-    x, y = color.chroma_x, color.chroma_y
+    x = color.chroma_x
+    y = color.chroma_y
     if mirrored:
         x = 1 - width % 2 - x
-    far_x, far_y = 1 - width % 2 - x, 1 - height % 2 - y
+    far_x = 1 - width % 2 - x
+    far_y = 1 - height % 2 - y
     x, y = {0: (x, y), 90: (far_y, x), 180: (far_x, far_y), 270: (y, far_x)}[rotation]
     return replace(color, chroma_x=x, chroma_y=y)
 
@@ -126,21 +129,23 @@ def rotate(data: Array, width: int, height: int, rotation: int, out: Array, *, m
     if width % 2 or height % 2:
         raise ValueError(f"the device rotates only frames of even size, got {width}x{height}")
     turn = kernel("planes.cu", "rotate_nv12")
-    blocks_x, blocks_y = new_width // 2, new_height // 2
+    blocks_x = new_width // 2
+    blocks_y = new_height // 2
     grid = ((blocks_x + 31) // 32, (blocks_y + 7) // 8)
     how = np.int32(rotation), np.int32(mirrored)
     turn(grid, (32, 8), (data, out, np.int32(new_width), np.int32(new_height), *how))
 
 
-def _rotate_host(
-    data: np.ndarray, width: int, height: int, rotation: int, out: np.ndarray, *, mirrored: bool
-) -> None:  # fmt: skip
+def _rotate_host(data: np.ndarray, width: int, height: int, rotation: int, out: np.ndarray, *, mirrored: bool) -> None:
     turns = -rotation // 90
     new_width, new_height = rotated_size(width, height, rotation)
-    rows, new_rows = data.shape[0] * 2 // 3, out.shape[0] * 2 // 3
-    luma, chroma = data[:height, :width], data[rows:].reshape(rows // 2, -1, 2)
+    rows = data.shape[0] * 2 // 3
+    new_rows = out.shape[0] * 2 // 3
+    luma = data[:height, :width]
+    chroma = data[rows:].reshape(rows // 2, -1, 2)
     if mirrored:
-        luma, chroma = luma[:, ::-1], chroma[:, ::-1]
+        luma = luma[:, ::-1]
+        chroma = chroma[:, ::-1]
     out[:new_height, :new_width] = np.rot90(luma, turns)
     _repeat_edge(out[:new_rows], new_width, new_height)
     out[new_rows:].reshape(new_rows // 2, -1, 2)[:] = np.rot90(chroma, turns)

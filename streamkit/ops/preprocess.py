@@ -113,23 +113,29 @@ def _sampled(surface: Surface, rect: Rect, spec: InputSpec) -> tuple[np.ndarray,
     """Return RGB, (h, w, 3) float64 in 0..255, of the part of the input that the frame covers, and its edges."""
     x0, y0, x1, y1 = rect
     check_size(surface.data.shape, x1, y1)
-    width, height = x1 - x0, y1 - y0
-    place, color = placement(spec, width, height), surface.color
+    width = x1 - x0
+    height = y1 - y0
+    place = placement(spec, width, height)
+    color = surface.color
     left, top, right, bottom = place.visible(spec.size)
     x = np.clip((np.arange(left, right) + 0.5 - place.left) * width / place.width - 0.5, 0, width - 1)
     y = np.clip((np.arange(top, bottom) + 0.5 - place.top) * height / place.height - 0.5, 0, height - 1)
     data = surface.data.astype(np.float64)
     chroma = data[surface.height :].reshape(surface.height // 2, surface.width // 2, 2)
     chroma = chroma[y0 // 2 : (y1 + 1) // 2, x0 // 2 : (x1 + 1) // 2]
-    luma, ones = data[y0:y1, x0:x1], np.ones((len(y), len(x)))
+    luma = data[y0:y1, x0:x1]
+    ones = np.ones((len(y), len(x)))
     if spec.antialias:
-        step_x, step_y = width / place.width, height / place.height
-        across, down = triangles(x, step_x, width), triangles(y, step_y, height)
+        step_x = width / place.width
+        step_y = height / place.height
+        across = triangles(x, step_x, width)
+        down = triangles(y, step_y, height)
         at_x = triangles((x - color.chroma_x) / 2, step_x / 2, chroma.shape[1])
         at_y = triangles((y - color.chroma_y) / 2, step_y / 2, chroma.shape[0])
         yuv1 = [down @ luma @ across.T, *(at_y @ chroma[..., i] @ at_x.T for i in (0, 1)), ones]
     else:
-        at_x, at_y = (x - color.chroma_x) / 2, (y - color.chroma_y) / 2
+        at_x = (x - color.chroma_x) / 2
+        at_y = (y - color.chroma_y) / 2
         yuv1 = [bilinear(luma, x, y), *(bilinear(chroma[..., i], at_x, at_y) for i in (0, 1)), ones]
     return np.clip(np.stack(yuv1, axis=-1) @ yuv_to_rgb(color).T, 0, 255), (left, top, right, bottom)
 
@@ -205,9 +211,11 @@ def _channels(color: Color, spec: InputSpec) -> list[tuple[float, float, float, 
     rgb = yuv_to_rgb(color) if spec.color == "rgb" else yuv_to_rgb(color)[::-1]
     weights = rgb * factor[:, None]
     weights[:, 3] += summand
-    low, high = summand, 255 * factor + summand
+    low = summand
+    high = 255 * factor + summand
     if spec.dtype == "u8":
-        low, high = np.clip(low, 0, 255), np.clip(high, 0, 255)
+        low = np.clip(low, 0, 255)
+        high = np.clip(high, 0, 255)
     return [
         (*w, np.float32(a), np.float32(b))
         for w, a, b in zip(weights.tolist(), low.tolist(), high.tolist(), strict=True)

@@ -167,7 +167,8 @@ class Plan:
         """Return the bytes of a SPEC and `batch` FRAMEs, and the geometry, (surfaces, 4) float32."""
         if rects is not None:
             return self._pack_parts(surfaces, addresses, batch, np.array(rects, np.int64).reshape(-1, 4))
-        records, scales = [self._header], []
+        records = [self._header]
+        scales = []
         for surface, size in zip(surfaces, sizes, strict=True):
             record, scale = self._record(size, surface.data.shape, surface.color)
             records.append(record)
@@ -185,13 +186,15 @@ class Plan:
         kind = [kinds.setdefault((surface.data.shape, surface.color), len(kinds)) for surface in surfaces]
         whole = [image_record(color, shape, shape[1], shape[0] * 2 // 3) for shape, color in kinds]
         frames = np.zeros(batch, FRAME)
-        used, (left, top, right, bottom) = frames[: len(rects)], rects.T
+        used = frames[: len(rects)]
+        left, top, right, bottom = rects.T
         if kinds:
             part = used["image"]
             part[:] = np.array(whole, IMAGE)[kind]
             # From the part's first luma row to its first chroma row: the luma rows below, and half of those above it.
             part["rows"] -= top // 2
-            part["width"], part["height"] = right - left, bottom - top
+            part["width"] = right - left
+            part["height"] = bottom - top
             part["data"] = np.array(addresses, np.uint64) + (top * part["pitch"] + left).astype(np.uint64)
         place, scales = rect_geometry(self.spec, rects)
         for name, values in zip(("left", "top", "new_width", "new_height"), place.T, strict=True):

@@ -75,14 +75,16 @@ def projection(corners: np.ndarray) -> np.ndarray:
     the result has values that are not finite.
     """
     (x0, y0), (x1, y1), (x2, y2), (x3, y3) = np.asarray(corners, np.float64)
-    sum_x, sum_y = x0 - x1 + x2 - x3, y0 - y1 + y2 - y3
+    sum_x = x0 - x1 + x2 - x3
+    sum_y = y0 - y1 + y2 - y3
     ax = x1 - x2
     bx = x3 - x2
     ay = y1 - y2
     by = y3 - y2
     with np.errstate(all="ignore"):
         area = ax * by - bx * ay
-        g, h = (sum_x * by - bx * sum_y) / area, (ax * sum_y - sum_x * ay) / area
+        g = (sum_x * by - bx * sum_y) / area
+        h = (ax * sum_y - sum_x * ay) / area
         return np.array(
             [
                 [x1 - x0 + g * x1, x3 - x0 + h * x3, x0],
@@ -156,7 +158,8 @@ def _fill_host(
     u = ((np.arange(left, right) - place.left)[:, None] + offsets).reshape(-1) / place.width
     v = ((np.arange(top, bottom) - place.top)[:, None] + offsets).reshape(-1) / place.height
     rgb = _sampled(surface, size, matrix, u, v)
-    high, wide = bottom - top, right - left
+    high = bottom - top
+    wide = right - left
     rgb = rgb.reshape(high, taps, wide, taps, 3).mean(axis=(1, 3))
     whole[top:bottom, left:right] = (rgb if spec.color == "rgb" else rgb[..., ::-1]) * factor + summand
     if spec.dtype == "u8":
@@ -168,7 +171,8 @@ def _sampled(surface: Surface, size: tuple[int, int], matrix: np.ndarray, u: np.
     """Return RGB at the places that the map takes (u, v) to: (len(v), len(u), 3) float32 in 0..255."""
     divisor = matrix[2, 0] * u + (matrix[2, 1] * v + matrix[2, 2])[:, None]
     x, y = ((row[0] * u + (row[1] * v + row[2])[:, None]) / divisor - 0.5 for row in matrix[:2])
-    x, y = x.clip(0, size[0] - 1), y.clip(0, size[1] - 1)
+    x = x.clip(0, size[0] - 1)
+    y = y.clip(0, size[1] - 1)
     luma = surface.data[: surface.height]
     chroma = surface.data[surface.height :].reshape(surface.height // 2, -1, 2)
     chroma = chroma[: (size[1] + 1) // 2, : (size[0] + 1) // 2]

@@ -64,7 +64,8 @@ def triangles(centers: np.ndarray, half_width: float, count: int) -> np.ndarray:
 @lru_cache(maxsize=512)
 def smooth_axis(size: int, new_size: int, siting: float | None = None) -> SmoothAxis:
     """The axis of a plane with antialiasing; `siting` is chroma_x or chroma_y of `Color`, None for luma."""
-    step, count = size / new_size, size
+    step = size / new_size
+    count = size
     centers = ((np.arange(new_size) + 0.5) * step - 0.5).clip(0, size - 1)
     if siting is not None:
         step = step / 2
@@ -152,13 +153,16 @@ def bilinear(plane: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 def bilinear_at(plane: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Sample a plane of uint8 at places, columns `x` and rows `y` of any shape, clamped to its edges: float64."""
-    lower, weight = [], []
+    lower = []
+    weight = []
     for at, size in ((x, plane.shape[1]), (y, plane.shape[0])):
         at = np.clip(at, 0, size - 1)
         lower.append(np.floor(at).astype(np.intp))
         weight.append(at - lower[-1])
-    (left, top), (across, down) = lower, weight
-    right, bottom = np.minimum(left + 1, plane.shape[1] - 1), np.minimum(top + 1, plane.shape[0] - 1)
+    left, top = lower
+    across, down = weight
+    right = np.minimum(left + 1, plane.shape[1] - 1)
+    bottom = np.minimum(top + 1, plane.shape[0] - 1)
     upper = plane[top, left] * (1 - across) + plane[top, right] * across
     return np.asarray(upper * (1 - down) + (plane[bottom, left] * (1 - across) + plane[bottom, right] * across) * down)
 

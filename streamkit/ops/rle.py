@@ -105,7 +105,8 @@ def crop(rle: Rle) -> tuple[np.ndarray, int, int]:
     start, end = runs(rle)
     if not len(start):
         return np.zeros((0, 0), bool), 0, 0
-    first, last = int(start[0]) // height, int(end[-1] - 1) // height
+    first = int(start[0]) // height
+    last = int(end[-1] - 1) // height
     change = np.zeros((last - first + 1) * height + 1, np.int8)
     change[start - first * height] = 1
     change[end - first * height] -= 1
@@ -122,7 +123,8 @@ def area(rle: Rle) -> int:
 
 def iou(a: Rle, b: Rle) -> float:
     """Return the IoU of two masks of one frame; 1 if both are empty."""
-    first, second = decode(a), decode(b)
+    first = decode(a)
+    second = decode(b)
     union = np.count_nonzero(first | second)
     return float(np.count_nonzero(first & second) / union) if union else 1.0
 

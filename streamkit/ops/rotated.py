@@ -32,10 +32,12 @@ def corners_of(boxes: np.ndarray, angle: np.ndarray) -> np.ndarray:
     """
     half = boxes[:, 2:] * np.float32(0.5)
     wide = angle.astype(np.float64)  # through double, so that any exact enough sine rounds to the same float32
-    cos, sin = np.cos(wide).astype(np.float32), np.sin(wide).astype(np.float32)
+    cos = np.cos(wide).astype(np.float32)
+    sin = np.sin(wide).astype(np.float32)
     across = np.stack([half[:, 0] * cos, half[:, 0] * sin], axis=1)
     down = np.stack([-half[:, 1] * sin, half[:, 1] * cos], axis=1)
-    left, right = boxes[:, :2] - across, boxes[:, :2] + across
+    left = boxes[:, :2] - across
+    right = boxes[:, :2] + across
     return np.concatenate([left - down, right - down, right + down, left + down], axis=1)
 
 
@@ -100,5 +102,6 @@ def _gaussian(corners: np.ndarray) -> tuple[np.ndarray, ...]:
     """Return center x and y, and the covariances xx, yy and xy of uniform boxes, each (n,) float64."""
     points = corners.astype(np.float64).reshape(len(corners), 4, 2)
     x, y = ((points[:, 0] + points[:, 2]) * 0.5).T
-    (wx, wy), (hx, hy) = (points[:, 1] - points[:, 0]).T, (points[:, 3] - points[:, 0]).T
+    wx, wy = (points[:, 1] - points[:, 0]).T
+    hx, hy = (points[:, 3] - points[:, 0]).T
     return x, y, (wx * wx + hx * hx) / 12, (wy * wy + hy * hy) / 12, (wx * wy + hx * hy) / 12

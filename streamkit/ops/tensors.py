@@ -233,7 +233,8 @@ def nv12_planes(frame: Frame) -> Nv12Planes:
     height = frame.height
     color.check_size(surface.data.shape, width, height)
     hold = _Hold(surface.data, surface, ordered=surface.pooled)
-    data, rows = hold.array(), surface.height
+    data = hold.array()
+    rows = surface.height
     chroma = data[rows:].reshape(rows // 2, -1, 2)[: (height + 1) // 2, : (width + 1) // 2]
     return Nv12Planes(PixelTensor(data[:height, :width], hold), PixelTensor(chroma, hold), surface.color)
 

@@ -30,9 +30,11 @@ _NEAR_NETWORK_PX = 4.0
 
 def bounding_rect(corners: np.ndarray, width: int, height: int) -> Rect | None:
     """Return the bounding rectangle of a polygon's (n, 2) corners in whole pixels, clipped; None if it is outside."""
-    low, high = np.floor(corners.min(axis=0)), np.ceil(corners.max(axis=0))
+    low = np.floor(corners.min(axis=0))
+    high = np.ceil(corners.max(axis=0))
     left, top = (max(0, int(v)) // 2 * 2 for v in low.tolist())
-    right, bottom = min(width, int(high[0])), min(height, int(high[1]))
+    right = min(width, int(high[0]))
+    bottom = min(height, int(high[1]))
     return (left, top, right, bottom) if left < right and top < bottom else None
 
 

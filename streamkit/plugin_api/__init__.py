@@ -10,6 +10,17 @@ from streamkit.tracking.settings import TrackerSettings
 from streamkit.tracking.tracker import Tracker, TrackerDetections, TrackerFrame
 
 __all__ = [
-    "ConfigError", "OutputError", "SourceError", "StreamkitError", "Tracker", "TrackerDetections", "TrackerFrame",
-    "TrackerSettings", "best_pairs", "family", "iou_matrix", "rgb", "tracker",
-]  # fmt: skip
+    "ConfigError",
+    "OutputError",
+    "SourceError",
+    "StreamkitError",
+    "Tracker",
+    "TrackerDetections",
+    "TrackerFrame",
+    "TrackerSettings",
+    "best_pairs",
+    "family",
+    "iou_matrix",
+    "rgb",
+    "tracker",
+]

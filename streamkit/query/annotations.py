@@ -47,20 +47,25 @@ class CocoAnnotations:
 
     def add(self, image: str, selected: SelectedFrame) -> None:
         """Add an image."""
-        frame, number = selected.frame, len(self._images) + 1
+        frame = selected.frame
+        number = len(self._images) + 1
         self._images.append(
             {
-                "id": number, "file_name": image, "width": frame.width, "height": frame.height,
-                "video": selected.video, "frame_id": frame.index, "pts_s": round(frame.pts_s, 6), **frame.facts,
+                "id": number,
+                "file_name": image,
+                "width": frame.width,
+                "height": frame.height,
+                "video": selected.video,
+                "frame_id": frame.index,
+                "pts_s": round(frame.pts_s, 6),
+                **frame.facts,
             }
-        )  # fmt: skip
+        )
         self._annotations += self._instances.annotations(frame, number)
 
     def finish(self) -> None:
         """Write the file."""
-        whole = {
-            "images": self._images, "annotations": self._annotations, "categories": self._instances.categories(),
-        }  # fmt: skip
+        whole = {"images": self._images, "annotations": self._annotations, "categories": self._instances.categories()}
         self._path.parent.mkdir()
         self._path.write_bytes(orjson.dumps(whole) + b"\n")
 
@@ -89,7 +94,8 @@ class YoloAnnotations:
 
     def add(self, image: str, selected: SelectedFrame) -> None:
         """Write the label file of an image."""
-        frame, table = selected.frame, selected.frame.tables["objects"]
+        frame = selected.frame
+        table = selected.frame.tables["objects"]
         size = np.array([frame.width, frame.height], np.float64)
         lines = []
         boxes = numbers_of(table, [frame])[:, :4]
@@ -119,7 +125,8 @@ class YoloAnnotations:
 
 def _box(table: Detections, row: int, box: np.ndarray, size: np.ndarray) -> list[float]:
     """The center, width and height of a box as shares of the frame."""
-    low, high = box[:2] / size, box[2:] / size
+    low = box[:2] / size
+    high = box[2:] / size
     return [*((low + high) / 2).tolist(), *(high - low).tolist()]
 
 

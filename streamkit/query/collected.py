@@ -99,7 +99,8 @@ class CollectedImages:
 
     def __iter__(self) -> Iterator[SelectedFrame]:
         """Yield the images that are there: name with suffix, source, and a frame without pixels."""
-        labels, skeleton = self.facts().labels, self._skeleton()
+        labels = self.facts().labels
+        skeleton = self._skeleton()
         for line in self.lines:
             if not (self.folder / line["image"]).is_file():
                 self.left_out.images += 1
@@ -160,7 +161,8 @@ def export_collected(
     about = images.facts()
     with new_folder(folder) as part:
         (part / IMAGES).mkdir()
-        writer, done = annotation_writer(form, part, folder.name, about), 0
+        writer = annotation_writer(form, part, folder.name, about)
+        done = 0
         for selected in images:
             name = Path(selected.name).name
             shutil.copyfile(images.folder / selected.name, part / IMAGES / name)

@@ -18,9 +18,13 @@ EXPORT_FORMATS = ("coco", "yolo", "cvat", "label-studio")
 
 
 def write_images(
-    frames: SelectedFrames, folder: Path, image_format: str, *, draw: bool = False,
+    frames: SelectedFrames,
+    folder: Path,
+    image_format: str,
+    *,
+    draw: bool = False,
     on_progress: Callable[[int, int], None] = lambda done, all_: None,
-) -> int:  # fmt: skip
+) -> int:
     """Write the images of frames into a new folder; return their number.
 
     Args:
@@ -48,9 +52,13 @@ def write_images(
 
 
 def export(
-    frames: SelectedFrames, database: Database, folder: Path, form: str, image_format: str,
+    frames: SelectedFrames,
+    database: Database,
+    folder: Path,
+    form: str,
+    image_format: str,
     on_progress: Callable[[int, int], None] = lambda done, all_: None,
-) -> int:  # fmt: skip
+) -> int:
     """Write frames and their annotations into a new folder; return the number of frames.
 
     Args:
@@ -66,7 +74,8 @@ def export(
     about = DatasetFacts(database.labels, columns, points or 0, frames.count)
     with new_folder(folder) as part:
         (part / IMAGES).mkdir()
-        writer, done = annotation_writer(form, part, folder.name, about), 0
+        writer = annotation_writer(form, part, folder.name, about)
+        done = 0
         for selected in frames:
             name = f"{selected.name}.{image_format}"
             (part / IMAGES / name).write_bytes(encode(selected.frame, image_format))

@@ -97,7 +97,8 @@ def index_of(dataset: DatasetLocation, on_progress: Callable[[int, int], None] =
     duckdb(), arrow()
     path = _place(dataset)
     for last in (*[False] * (_TRIES - 1), True):
-        now, before = dataset.marks(FILES), _marks(path, dataset.pipeline)
+        now = dataset.marks(FILES)
+        before = _marks(path, dataset.pipeline)
         if now == before:
             return path
         try:
@@ -163,9 +164,12 @@ def _sweep(folder: Path) -> None:
 
 
 def _update(
-    path: Path, dataset: DatasetLocation, before: dict[str, str] | None, now: dict[str, str],
+    path: Path,
+    dataset: DatasetLocation,
+    before: dict[str, str] | None,
+    now: dict[str, str],
     on_progress: Callable[[int, int], None],
-) -> None:  # fmt: skip
+) -> None:
     old = before or {}
     schemas = {table: dataset.schema(table) for table in TABLES}
     parts = {table: dataset.marks(table).keys() for table in TABLES if table != FILES} | {FILES: now.keys()}

@@ -51,16 +51,20 @@ class LabelStudioAnnotations:
             {
                 "data": {
                     "image": f"/data/local-files/?d={quote(f'{self._name}/{IMAGES}/{image}')}",
-                    "source": selected.video, "frame": frame.index, "pts_s": round(frame.pts_s, 6), **frame.facts,
+                    "source": selected.video,
+                    "frame": frame.index,
+                    "pts_s": round(frame.pts_s, 6),
+                    **frame.facts,
                 },
                 "predictions": [
                     {
-                        "model_version": "streamkit", "score": round(float(np.mean(scores)), 4) if scores else 0.0,
+                        "model_version": "streamkit",
+                        "score": round(float(np.mean(scores)), 4) if scores else 0.0,
                         "result": results,
                     }
                 ],
             }
-        )  # fmt: skip
+        )
 
     def finish(self) -> None:
         """Write both files."""
@@ -79,17 +83,25 @@ class LabelStudioAnnotations:
 
     def _results(self, selected: SelectedFrame) -> Iterator[dict[str, Any]]:
         """The regions of an image."""
-        frame, table = selected.frame, selected.frame.tables["objects"]
-        size, numbers = np.array([frame.width, frame.height], np.float64), numbers_of(table, [frame])
+        frame = selected.frame
+        table = selected.frame.tables["objects"]
+        size = np.array([frame.width, frame.height], np.float64)
+        numbers = numbers_of(table, [frame])
         masks, corners, points = (table.extra.get(name) for name in ("mask", "corners", "keypoints"))
         ids = itertools.count(1)
 
         def region(kind: str, name: str, labels: Sequence[str], score: float, **value: Any) -> dict[str, Any]:
             return {
-                "id": f"r{next(ids)}", "type": kind, "from_name": name, "to_name": "image", "image_rotation": 0,
-                "original_width": frame.width, "original_height": frame.height, "score": score,
+                "id": f"r{next(ids)}",
+                "type": kind,
+                "from_name": name,
+                "to_name": "image",
+                "image_rotation": 0,
+                "original_width": frame.width,
+                "original_height": frame.height,
+                "score": score,
                 "value": {**value, kind: list(labels)},
-            }  # fmt: skip
+            }
 
         for row, label in enumerate(table.label):
             score = float(numbers[row, 4])

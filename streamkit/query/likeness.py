@@ -96,8 +96,10 @@ def _of_image(card: Card, path: Path) -> np.ndarray:
         raise ConfigError(f"--like: there is no image {path}; for a text, leave out {path.suffix}")
     rgb = read_rgb(str(path))
     color = Color("bt601", full_range=True, chroma_x=0.5)
-    surface, size = Surface(from_rgb(rgb, color), color), (rgb.shape[1], rgb.shape[0])
+    surface = Surface(from_rgb(rgb, color), color)
+    size = (rgb.shape[1], rgb.shape[0])
     tensor, _ = preprocess([surface], [size], card.input)
-    session, family = Session(card.file, Device(), ignore_outputs=card.ignore_outputs), family_of(card)
+    session = Session(card.file, Device(), ignore_outputs=card.ignore_outputs)
+    family = family_of(card)
     outputs = session.run({session.image_input: tensor})
     return np.asarray(family.finish(family.vectors(outputs)[:1])[0])  # type: ignore[attr-defined]

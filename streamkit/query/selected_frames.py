@@ -166,19 +166,29 @@ class _Numbered(FrameSampler):
 def _decoded(file: VideoFile, wanted: set[int]) -> Iterator[Frame]:
     """The frames with these numbers, in order. Raises SourceError: the file is missing, has changed or is damaged."""
     _check_unchanged(file)
-    device, last = Device(), max(wanted)
+    device = Device()
+    last = max(wanted)
     with tempfile.TemporaryDirectory(prefix="streamkit-") as folder, opened(file, Path(folder)) as (path, remote):
         reader = VideoReader(
-            path, device, shared_pool(device), Counters(), threads=len(os.sched_getaffinity(0)),
+            path,
+            device,
+            shared_pool(device),
+            Counters(),
+            threads=len(os.sched_getaffinity(0)),
             file=remote,  # type: ignore[arg-type]  # it has what FFmpeg uses
-        )  # fmt: skip
+        )
         with nullcontext() if remote is None else remote.checked(), closing(reader):
             for number, decoded in reader.frames(sampler=_Numbered(wanted)):
                 if number in wanted:
                     yield Frame(
-                        file.name, number, decoded.pts_s, decoded.width, decoded.height, decoded.surface,
+                        file.name,
+                        number,
+                        decoded.pts_s,
+                        decoded.width,
+                        decoded.height,
+                        decoded.surface,
                         damaged=decoded.damaged,
-                    )  # fmt: skip
+                    )
                 if number >= last:
                     return
 

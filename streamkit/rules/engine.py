@@ -103,7 +103,8 @@ class RuleEngine:
 
     def end(self, slot: int) -> list[tuple[str, int | None]]:
         """End a source; return the rules still raised, with their tracks."""
-        raised, tracks = self._sources["raised"][slot], self._contexts.tracks
+        raised = self._sources["raised"][slot]
+        tracks = self._contexts.tracks
         left: list[tuple[str, int | None]] = [
             (rule.name, None) for rule, up in zip(self._on_frames.rules, raised, strict=True) if up
         ]

@@ -106,10 +106,14 @@ class ZoneMembers:
 
 
 _MEASURES: dict[str, Callable[..., np.ndarray]] = {
-    "x1": lambda x1, y1, x2, y2: x1, "y1": lambda x1, y1, x2, y2: y1, "x2": lambda x1, y1, x2, y2: x2,
-    "y2": lambda x1, y1, x2, y2: y2, "width": lambda x1, y1, x2, y2: x2 - x1, "height": lambda x1, y1, x2, y2: y2 - y1,
+    "x1": lambda x1, y1, x2, y2: x1,
+    "y1": lambda x1, y1, x2, y2: y1,
+    "x2": lambda x1, y1, x2, y2: x2,
+    "y2": lambda x1, y1, x2, y2: y2,
+    "width": lambda x1, y1, x2, y2: x2 - x1,
+    "height": lambda x1, y1, x2, y2: y2 - y1,
     "area": lambda x1, y1, x2, y2: (x2 - x1) * (y2 - y1),
-}  # fmt: skip
+}
 
 
 @dataclass(slots=True)
@@ -165,7 +169,7 @@ class ContextBuilder:
         facts = code.facts
         named = {area.stage for area, _ in facts.members.values()} | {
             (fact if isinstance(fact, Area) else fact[0]).stage for fact in facts.objects.values() if _of_area(fact)
-        }  # fmt: skip
+        }
         self._zones = {name: ZoneMembers(zone) for name, zone in above.zones.items() if name in named}
         self._state = ("slot", "track", "label", "seen_s", *state)
         self._remember = bool(state) or ("age_s", NUMBER) in code.objects
@@ -209,11 +213,17 @@ class ContextBuilder:
             for zone, zone_steps in zones:
                 zone.step(next(zone_steps))
             context = EvaluationContext(
-                [frames[i] for i in frame_rows.tolist()], slot[frame_rows], pts_s[frame_rows],
-                self._clocks.step(slot[frame_rows], pts_s[frame_rows]), owner, table.track,
-                np.full(len(owner), -1, np.int64), columns, np.zeros((len(frame_rows), len(self.code.frames))),
+                [frames[i] for i in frame_rows.tolist()],
+                slot[frame_rows],
+                pts_s[frame_rows],
+                self._clocks.step(slot[frame_rows], pts_s[frame_rows]),
+                owner,
+                table.track,
+                np.full(len(owner), -1, np.int64),
+                columns,
+                np.zeros((len(frame_rows), len(self.code.frames))),
                 np.array([_detector_ran(frames[i], table, i) for i in frame_rows.tolist()], bool),
-            )  # fmt: skip
+            )
             if self._remember:
                 self._forget(context)
                 self._tracked(context, table)

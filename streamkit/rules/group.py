@@ -63,9 +63,15 @@ class RuleGroup:
         return {"raised": np.zeros(len(self.rules), bool), "times": times}
 
     def advance(
-        self, objects: np.ndarray, owner: np.ndarray, place: np.ndarray, facts: np.ndarray, now_s: np.ndarray,
-        broken: np.ndarray, opened: np.ndarray,
-    ) -> list[list[int]]:  # fmt: skip
+        self,
+        objects: np.ndarray,
+        owner: np.ndarray,
+        place: np.ndarray,
+        facts: np.ndarray,
+        now_s: np.ndarray,
+        broken: np.ndarray,
+        opened: np.ndarray,
+    ) -> list[list[int]]:
         """Advance the rules by one step; return the row, the rule and the outcome of each change.
 
         Args:
@@ -81,15 +87,28 @@ class RuleGroup:
             self._changes = np.empty((len(owner) * len(self.rules), 3), np.int64)
         with np.errstate(all="ignore"):
             n = self._run(
-                *self._code.arrays, *self._arrays, objects, owner, place, facts, now_s, broken, opened,
-                self.state["raised"], self.state["times"], self._code.stack, self._changes,
-            )  # fmt: skip
+                *self._code.arrays,
+                *self._arrays,
+                objects,
+                owner,
+                place,
+                facts,
+                now_s,
+                broken,
+                opened,
+                self.state["raised"],
+                self.state["times"],
+                self._code.stack,
+                self._changes,
+            )
         return self._changes[:n].tolist()  # type: ignore[no-any-return]
 
     def store(self, place: int, rule: int, now_s: float, outcome: int) -> tuple[float, float]:
         """Store the outcome of `advance` for a rule; return the start of its condition, and when it was raised."""
-        raised, times = self.state["raised"], self.state["times"]
-        since_s, raised_s = float(times[place, rule, 0]), float(times[place, rule, 1])
+        raised = self.state["raised"]
+        times = self.state["times"]
+        since_s = float(times[place, rule, 0])
+        raised_s = float(times[place, rule, 1])
         raised[place, rule] = outcome == kernel.RAISED
         times[place, rule, 0] = math.nan
         times[place, rule, 1 if outcome == kernel.RAISED else 2] = now_s

@@ -15,7 +15,9 @@ from typing import Any
 from streamkit.tracking.jit import cached
 
 EQ, NE, LT, LE, GT, GE = range(6)
-OBJECT_AND_CONST, FRAME_AND_CONST = 6, 12  # and one of the six above: a fact compared with a constant
+# and one of the six above: a fact compared with a constant
+OBJECT_AND_CONST = 6
+FRAME_AND_CONST = 12
 CONST, OBJECT, FRAME, AND, OR, NOT, SAME, OTHER, ADD, SUB, MUL, DIV, NEG, CHOOSE = range(18, 32)
 SKIP_IF_FALSE, SKIP_IF_TRUE, END = range(32, 35)
 
@@ -61,13 +63,12 @@ def _combine(op: int, a: float, b: float) -> float:
     return 1.0 if (a == b) == (op == SAME) else 0.0
 
 
-def value(
-    ops: Any, constants: Any, at: int, objects: Any, row: int, frames: Any, frame: int, stack: Any
-) -> float:  # fmt: skip
+def value(ops: Any, constants: Any, at: int, objects: Any, row: int, frames: Any, frame: int, stack: Any) -> float:
     """Return the value of the condition that starts at `at`, for one row of `objects` and one of `frames`."""
     top = -1
     while True:
-        op, arg = ops[at, 0], ops[at, 1]
+        op = ops[at, 0]
+        arg = ops[at, 1]
         if op < CONST:
             if op >= FRAME_AND_CONST:
                 top += 1
@@ -115,7 +116,7 @@ def value(
 
 def count(
     ops: Any, constants: Any, begins: Any, objects: Any, owner: Any, frames: Any, stack: Any, into: Any, columns: Any
-) -> None:  # fmt: skip
+) -> None:
     """Count for each frame and condition the objects for which the condition is true.
 
     Args:
@@ -139,9 +140,24 @@ def count(
 
 
 def advance(
-    ops: Any, constants: Any, when: Any, clear: Any, durations: Any, schedule: Any, objects: Any, owner: Any,
-    state: Any, frames: Any, now_s: Any, broken: Any, opened: Any, raised: Any, times: Any, stack: Any, changes: Any,
-) -> int:  # fmt: skip
+    ops: Any,
+    constants: Any,
+    when: Any,
+    clear: Any,
+    durations: Any,
+    schedule: Any,
+    objects: Any,
+    owner: Any,
+    state: Any,
+    frames: Any,
+    now_s: Any,
+    broken: Any,
+    opened: Any,
+    raised: Any,
+    times: Any,
+    stack: Any,
+    changes: Any,
+) -> int:
     """Advance every rule by one step, for every row.
 
     Args:
@@ -168,7 +184,8 @@ def advance(
     """
     n = 0
     for row in range(len(owner)):
-        place, frame = state[row], owner[row]
+        place = state[row]
+        frame = owner[row]
         if place < 0:
             continue
         now = now_s[frame]
@@ -176,7 +193,8 @@ def advance(
             if broken[row]:
                 times[place, rule, 0] = math.nan
             became = NOTHING
-            counts, up = schedule[rule] < 0 or opened[frame, schedule[rule]], raised[place, rule]
+            counts = schedule[rule] < 0 or opened[frame, schedule[rule]]
+            up = raised[place, rule]
             if up and not counts:
                 became = CLOSED
             else:
@@ -196,7 +214,9 @@ def advance(
                     if cool and now - times[place, rule, 0] >= durations[rule, 1 if up else 0]:
                         became = CLEARED if up else RAISED
             if became != NOTHING:
-                changes[n, 0], changes[n, 1], changes[n, 2] = row, rule, became
+                changes[n, 0] = row
+                changes[n, 1] = rule
+                changes[n, 2] = became
                 n += 1
     return n
 

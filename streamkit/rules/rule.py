@@ -78,9 +78,15 @@ def make_rule(name: str, options: Mapping[str, Any], above: Scope, facts: Facts)
     if errors or when is None:
         raise OptionError(errors)
     return Rule(
-        name, when.tree, None if clear is None else clear.tree, when.for_s, clear_s or 0.0,
-        options.get("cooldown") or 0.0, options.get("schedule"), when.per_object,
-    )  # fmt: skip
+        name,
+        when.tree,
+        None if clear is None else clear.tree,
+        when.for_s,
+        clear_s or 0.0,
+        options.get("cooldown") or 0.0,
+        options.get("schedule"),
+        when.per_object,
+    )
 
 
 def _check_clear(text: str, clear: _Condition, when: _Condition | None, clear_s: float | None, facts: Facts) -> None:

@@ -41,7 +41,8 @@ class Schedule:
             at: with a time zone; otherwise the machine's own is assumed.
         """
         here = at.astimezone(self.zone)
-        minute, day = here.hour * 60 + here.minute, here.weekday()
+        minute = here.hour * 60 + here.minute
+        day = here.weekday()
         if self.hours is None:
             return day in self.days
         return any(
@@ -100,7 +101,8 @@ def _hours(text: str) -> tuple[int, int]:
     if match is None:
         raise ValueError(f'must be a beginning and an end, such as "22:00-06:00", got {text!r}')
     hour, minute, to_hour, to_minute = map(int, match.groups())
-    begin, end = hour * 60 + minute, to_hour * 60 + to_minute
+    begin = hour * 60 + minute
+    end = to_hour * 60 + to_minute
     if minute > 59 or to_minute > 59 or begin >= _DAY or end > _DAY:
         raise ValueError(f"must lie between 00:00 and 24:00, got {text!r}")
     if begin == end:

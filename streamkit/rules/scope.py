@@ -75,9 +75,19 @@ class Scope:
 
 
 OBJECT: dict[str, str] = {
-    "label": TEXT, "score": NUMBER, "x1": NUMBER, "y1": NUMBER, "x2": NUMBER, "y2": NUMBER, "width": NUMBER,
-    "height": NUMBER, "area": NUMBER, "track_id": NUMBER, "age_s": NUMBER, "detector": TEXT,
-}  # fmt: skip
+    "label": TEXT,
+    "score": NUMBER,
+    "x1": NUMBER,
+    "y1": NUMBER,
+    "x2": NUMBER,
+    "y2": NUMBER,
+    "width": NUMBER,
+    "height": NUMBER,
+    "area": NUMBER,
+    "track_id": NUMBER,
+    "age_s": NUMBER,
+    "detector": TEXT,
+}
 """What every object has."""
 
 ALIASES = {"class": "label", "speed": "speed_kmh", "heading": "heading_deg"}

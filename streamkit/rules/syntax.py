@@ -94,10 +94,17 @@ _TOKEN = re.compile(
 _PAIRS = {")": "(", "]": "[", "}": "{"}
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(ms|s|min|h|d)")
 _INSTEAD = {
-    "=": "write == to compare", "&": "write && or and", "|": "write || or or", "<>": "write != for not equal",
-    "AND": "write and", "OR": "write or", "NOT": "write not", "is": "write == to compare",
-    "then": "a rule is a condition; leave then out", "if": "a rule is a condition; leave if out",
-}  # fmt: skip
+    "=": "write == to compare",
+    "&": "write && or and",
+    "|": "write || or or",
+    "<>": "write != for not equal",
+    "AND": "write and",
+    "OR": "write or",
+    "NOT": "write not",
+    "is": "write == to compare",
+    "then": "a rule is a condition; leave then out",
+    "if": "a rule is a condition; leave if out",
+}
 
 
 class RuleError(ValueError):
@@ -246,7 +253,8 @@ class _AstBuilder:
 
     def _conditionalor(self, tree: Any, at: int, depth: int) -> Tree:
         """Return `a && b && c` or `a || b || c`, of any length, as one operator with all operands."""
-        parts, data = [], tree.data
+        parts = []
+        data = tree.data
         while tree.data == data and len(tree.children) == 2:
             parts.append(tree.children[1])
             tree = tree.children[0]
@@ -320,15 +328,34 @@ def _character(match: re.Match[str]) -> str:
 
 
 _THROUGH = {
-    "expr", "conditionalor", "conditionaland", "relation", "addition", "multiplication", "unary", "member", "primary",
-}  # fmt: skip
+    "expr",
+    "conditionalor",
+    "conditionaland",
+    "relation",
+    "addition",
+    "multiplication",
+    "unary",
+    "member",
+    "primary",
+}
 _OPS = {
-    "relation_lt": "<", "relation_le": "<=", "relation_gt": ">", "relation_ge": ">=", "relation_eq": "==",
-    "relation_ne": "!=", "relation_in": "in", "addition_add": "+", "addition_sub": "-", "multiplication_mul": "*",
-    "multiplication_div": "/", "multiplication_mod": "%",
-}  # fmt: skip
+    "relation_lt": "<",
+    "relation_le": "<=",
+    "relation_gt": ">",
+    "relation_ge": ">=",
+    "relation_eq": "==",
+    "relation_ne": "!=",
+    "relation_in": "in",
+    "addition_add": "+",
+    "addition_sub": "-",
+    "multiplication_mul": "*",
+    "multiplication_div": "/",
+    "multiplication_mod": "%",
+}
 _REFUSED = {
     "member_dot_arg": "rules have no methods; call functions by their name, as in count(person)",
-    "dot_ident": "a name cannot begin with a dot", "dot_ident_arg": "a name cannot begin with a dot",
-    "map_lit": "rules have no maps", "member_object": "rules have no messages; leave the { } out",
-}  # fmt: skip
+    "dot_ident": "a name cannot begin with a dot",
+    "dot_ident_arg": "a name cannot begin with a dot",
+    "map_lit": "rules have no maps",
+    "member_object": "rules have no messages; leave the { } out",
+}

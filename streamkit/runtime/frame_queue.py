@@ -18,7 +18,8 @@ from streamkit.core.stage import Sink
 from streamkit.core.stage_spec import StageSpec
 from streamkit.core.yaml_tree import YamlNode
 
-LOOP_BUSY, NOT_READ = "frames dropped: loop busy", "frames not read by the loop"
+LOOP_BUSY = "frames dropped: loop busy"
+NOT_READ = "frames not read by the loop"
 _FRAMES = 32  # of all files
 _LIVE_FRAMES = 4  # of each live source
 

@@ -115,9 +115,14 @@ class PipelineRun(Controls):
     sources: Sources
 
     def __init__(
-        self, graph: Graph, device: Device, config: RunConfig = DEFAULT, *, trace: Recorder | None = None,
+        self,
+        graph: Graph,
+        device: Device,
+        config: RunConfig = DEFAULT,
+        *,
+        trace: Recorder | None = None,
         live: LiveReceiver | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(graph)
         self._live_receiver = live
         self._faults = faults_of(graph.sources)
@@ -141,26 +146,13 @@ class PipelineRun(Controls):
         self._failed_exports = telemetry.FailedExports()
         if self._traces is not None:
             self._spans = spans_with(self._traces, self._spans)
-        graph_config = graph.config
         sources = map(in_realtime, graph.sources) if config.realtime else graph.sources
         self._live = sum(map(drops_late_frames, sources))
         if config.expected_live:
             self._live = max(self._live, config.expected_live, QUICK_SOURCES + 1)
         self._sizes = self._batch_sizes(config)
-        latency_s = LIVE_LATENCY_S if graph_config.batch.max_latency is None else graph_config.batch.max_latency
-        self._batcher = Batcher(
-            self._sizes[-1], graph_config.batch.max_wait, device.xp, batches_ahead(device), latency_s,
-            per_source=config.per_source, first_size=self._sizes[0] if device.kind == "cuda" else None,
-            live_bytes=lambda: shared_pool(device).limit // _LIVE_PART,
-        )  # fmt: skip
-        self.sources = Sources(
-            graph.sources, self._batcher, self._make, limit=config.limit,
-            parallel_files=config.parallel_files or files_at_once(device), read=self._source_read, fail=self.fail,
-            spans=self._spans, keep_running=config.keep_running, realtime=config.realtime,
-            live_may_come=config.live_may_come,
-            wait_for_results=self._wait_for_results if has_late_results(graph) else None, refused=config.refused,
-            source_removed=lambda id_: self.outputs.event_counter.forget(id_),
-        )  # fmt: skip
+        self._batcher = self._new_batcher(config)
+        self.sources = self._new_sources(config)
         for id_ in self._paused & self.states.keys():
             self.sources.pause(id_)
         self._lanes = partition(graph)
@@ -169,21 +161,25 @@ class PipelineRun(Controls):
         self._decoded = connect(graph, self._lanes)
         outputs = self.outputs = GraphOutputs(
             graph, self._lanes, self.sources.count, self._batcher.batch_done, self._source_complete
-        )  # fmt: skip
+        )
         self._count = outputs.count if self._traces is None else self._traces.counted(self._lanes, outputs.count)
         self.finished = outputs.finished
         self.detections = outputs.detections
         self.events = outputs.events
         self.latency = outputs.latency
         self.listen = outputs.listen
-        facts = wanted(graph_config.alarms)
+        facts = wanted(graph.config.alarms)
         self._observer = Observer(facts, lambda: self.states, self._runners, folders(graph), device)
         self.alarms = Alarms(
-            graph_config.alarms, self._observer.snapshot, self._runners, self.addresses, self.fail,
+            graph.config.alarms,
+            self._observer.snapshot,
+            self._runners,
+            self.addresses,
+            self.fail,
             lambda: self.stopping or self.sources.over,
-        )  # fmt: skip
+        )
         self.alarms.listen(outputs.count_event)
-        self._watchdog = Watchdog(graph_config.watchdog_s, self._runners)
+        self._watchdog = Watchdog(graph.config.watchdog_s, self._runners)
 
     def _batch_sizes(self, config: RunConfig) -> tuple[int, ...]:
         """Return the sizes of batches: a single size for many live sources on a GPU."""
@@ -195,6 +191,37 @@ class PipelineRun(Controls):
         if config.keep_running and config.live_may_come is not False:
             expected = max(expected, sizes[-1] / 2)
         return (live_batch_size(sizes[-1], expected),)
+
+    def _new_batcher(self, config: RunConfig) -> Batcher:
+        batch = self.graph.config.batch
+        return Batcher(
+            self._sizes[-1],
+            batch.max_wait,
+            self.device.xp,
+            batches_ahead(self.device),
+            LIVE_LATENCY_S if batch.max_latency is None else batch.max_latency,
+            per_source=config.per_source,
+            first_size=self._sizes[0] if self.device.kind == "cuda" else None,
+            live_bytes=lambda: shared_pool(self.device).limit // _LIVE_PART,
+        )
+
+    def _new_sources(self, config: RunConfig) -> Sources:
+        return Sources(
+            self.graph.sources,
+            self._batcher,
+            self._make,
+            limit=config.limit,
+            parallel_files=config.parallel_files or files_at_once(self.device),
+            read=self._source_read,
+            fail=self.fail,
+            spans=self._spans,
+            keep_running=config.keep_running,
+            realtime=config.realtime,
+            live_may_come=config.live_may_come,
+            wait_for_results=self._wait_for_results if has_late_results(self.graph) else None,
+            refused=config.refused,
+            source_removed=lambda id_: self.outputs.event_counter.forget(id_),
+        )
 
     # --------------------------------------------------------------------------------------------------- the run
 
@@ -417,10 +444,15 @@ class PipelineRun(Controls):
     def _context(self, id_: str) -> Context:
         live = self._live > QUICK_SOURCES
         runtime = RuntimeContext(
-            spans=self._spans(), future=self._future(), background=ThreadedBackground, live=live,
-            addresses=self.addresses, streams=self.streams, stage_state=self.stage_state(id_),
+            spans=self._spans(),
+            future=self._future(),
+            background=ThreadedBackground,
+            live=live,
+            addresses=self.addresses,
+            streams=self.streams,
+            stage_state=self.stage_state(id_),
             carried=self.carried_state(id_),
-        )  # fmt: skip
+        )
         threads = 1 if self.device.kind == "cpu" else cores()
         return Context(id_, self.device, self._sizes, threads, Counters(), self._stage_log, runtime)
 
@@ -456,14 +488,22 @@ class PipelineRun(Controls):
     def run_counts(self) -> RunCounts:
         """All counts, which other processes merge with theirs."""
         return RunCounts(
-            dict(self.finished), dict(self.detections), dict(self.events), self.counts(), self.meters(),
-            dict(self.latency), self.event_counts, self.queues(), self.outputs.labels_by_table(),
+            dict(self.finished),
+            dict(self.detections),
+            dict(self.events),
+            self.counts(),
+            self.meters(),
+            dict(self.latency),
+            self.event_counts,
+            self.queues(),
+            self.outputs.labels_by_table(),
             dict(self.outputs.unsure),
-        )  # fmt: skip
+        )
 
     def counts(self) -> dict[str, int]:
         """Counters of all sources and stages by name: drops, failures, fallbacks."""
-        states, removed = self.states.values(), self.sources.removed
+        states = self.states.values()
+        removed = self.sources.removed
         parts = [stage_runner.counters for stage_runner in self._runners] + [
             removed.counters,
             removed.drops,

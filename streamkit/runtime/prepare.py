@@ -28,9 +28,14 @@ logger = logging.getLogger(__name__)
 
 
 def prepare(
-    graph: Graph, path: Path, set_: Mapping[str, str], config: RunConfig = DEFAULT, *, trace: Trace | None = None,
+    graph: Graph,
+    path: Path,
+    set_: Mapping[str, str],
+    config: RunConfig = DEFAULT,
+    *,
+    trace: Trace | None = None,
     gallery: Gallery | None = None,
-) -> PipelineRun | WorkerFleet:  # fmt: skip
+) -> PipelineRun | WorkerFleet:
     """Create the run of a graph: in this process, or in several worker processes; see `process_count`.
 
     Args:
@@ -81,9 +86,16 @@ def prepare(
         run.lessons = _process_lessons(run, graph, device, watched=gallery is not None)
         return run
     return WorkerFleet(
-        graph, shares, path, dict(set_), config, gallery=gallery, trace=trace, process_limits=by_device,
+        graph,
+        shares,
+        path,
+        dict(set_),
+        config,
+        gallery=gallery,
+        trace=trace,
+        process_limits=by_device,
         spare_limits={str(planned.device): planned.spare_limit for planned in plan.devices if planned.spare_limit},
-    )  # fmt: skip
+    )
 
 
 def _process_lessons(run: PipelineRun, graph: Graph, device: Device, watched: bool) -> list[Callable[[float], None]]:

@@ -48,7 +48,8 @@ def past_sinks(graph: Graph, node: Node) -> list[str]:
 
 def _past(graph: Graph, node: Node, passed: Callable[[Node], bool]) -> list[str]:
     """A stage's inputs, with passed stages replaced by their inputs."""
-    inputs, seen = list[str](), set[str]()
+    inputs = list[str]()
+    seen = set[str]()
     todo = node.inputs[::-1]
     while todo:
         name = todo.pop()

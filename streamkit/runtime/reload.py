@@ -48,9 +48,12 @@ _OVER_RUNS = ("detections", "events", "counts", "stages", "labels", "unsure")
 
 
 def watching(
-    path: Path, load: Callable[[], Graph], limit: int | None, set_: Mapping[str, str] = MappingProxyType({}),
+    path: Path,
+    load: Callable[[], Graph],
+    limit: int | None,
+    set_: Mapping[str, str] = MappingProxyType({}),
     make: Callable[[Graph], PipelineRun | WorkerFleet] | None = None,
-) -> ReloadingPipeline[PipelineRun | WorkerFleet]:  # fmt: skip
+) -> ReloadingPipeline[PipelineRun | WorkerFleet]:
     """Create a pipeline that follows its YAML, in one process or several.
 
     Args:

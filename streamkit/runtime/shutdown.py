@@ -11,7 +11,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-DRAIN_S, GRACE_S = 4.0, 5.0
+DRAIN_S = 4.0
+GRACE_S = 5.0
 _CLOSE_S = 10.0  # for a file that is being closed, which may take its time
 _POLL_S = 0.2  # awake often enough that signals are handled
 

@@ -18,7 +18,8 @@ _SAME = 0.6  # two boxes of a frame with a larger IoU are of the same object
 _TINY = 1e-6  # gain of a pair with exactly the minimum similarity
 
 
-NONE, OUT = -1, -2
+NONE = -1
+OUT = -2
 """An object without a track so far; an object that cannot have a track."""
 
 
@@ -124,7 +125,8 @@ def match(
         track_of: (n,) int64, the track of each of the frame's objects, or `NONE` or `OUT`; changed in place.
         free: (m,) bool, tracks without an object; changed in place.
     """
-    rows, columns = np.empty(len(track_of), np.int64), np.empty(len(free), np.int64)
+    rows = np.empty(len(track_of), np.int64)
+    columns = np.empty(len(free), np.int64)
     n = m = 0
     for i in range(len(track_of)):
         if track_of[i] == NONE and part.lowest <= objects.score[first + i] < part.below:
@@ -156,7 +158,8 @@ def exclude_boxes(objects: TrackerDetections, first: int, st: TrackerSettings, t
     kind = objects.class_id
     end = first + len(track_of)
     for a in range(first, end):
-        width, height = box[a, 2] - box[a, 0], box[a, 3] - box[a, 1]
+        width = box[a, 2] - box[a, 0]
+        height = box[a, 3] - box[a, 1]
         if not (width > 0 and height > 0 and np.isfinite(width) and np.isfinite(height)):
             track_of[a - first] = OUT
     for a in range(first, end):

@@ -99,9 +99,12 @@ def copy(to: np.ndarray, source: np.ndarray) -> None:
 @compiled
 def as_box(mean: np.ndarray, box: np.ndarray) -> None:
     """Write the expected box x1, y1, x2, y2 to `box`."""
-    half_w, half_h = max(mean[2, 0], 1.0) / 2, max(mean[3, 0], 1.0) / 2
-    box[0], box[1] = mean[0, 0] - half_w, mean[1, 0] - half_h
-    box[2], box[3] = mean[0, 0] + half_w, mean[1, 0] + half_h
+    half_w = max(mean[2, 0], 1.0) / 2
+    half_h = max(mean[3, 0], 1.0) / 2
+    box[0] = mean[0, 0] - half_w
+    box[1] = mean[1, 0] - half_h
+    box[2] = mean[0, 0] + half_w
+    box[3] = mean[1, 0] + half_h
 
 
 @compiled

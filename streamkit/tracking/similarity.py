@@ -66,8 +66,10 @@ def straightness(track: Any, box: np.ndarray) -> float:
         earlier = (track.steps - 1 - back) % HISTORY
         if path[last, 0] - path[earlier, 0] >= _HEADING_S - _SLACK_S:
             break
-    x, y = path[last, 1] - path[earlier, 1], path[last, 2] - path[earlier, 2]
-    to_x, to_y = (box[0] + box[2]) / 2 - path[earlier, 1], (box[1] + box[3]) / 2 - path[earlier, 2]
+    x = path[last, 1] - path[earlier, 1]
+    y = path[last, 2] - path[earlier, 2]
+    to_x = (box[0] + box[2]) / 2 - path[earlier, 1]
+    to_y = (box[1] + box[3]) / 2 - path[earlier, 2]
     lengths = np.sqrt((x * x + y * y) * (to_x * to_x + to_y * to_y))
     if lengths < 1e-9:
         return 0.5

@@ -121,8 +121,10 @@ def _correct(track: Any, box: np.ndarray, score: float, now_s: float, st: Tracke
     where = np.empty((3, 4))
     as_box(track.mean, where[0])
     for k in range(4):
-        where[1, k], where[2, k] = track.box[k], box[k]
-    to_expected, to_last = box_similarity(where, 0, where, 2), box_similarity(where, 1, where, 2)
+        where[1, k] = track.box[k]
+        where[2, k] = box[k]
+    to_expected = box_similarity(where, 0, where, 2)
+    to_last = box_similarity(where, 1, where, 2)
     wrong = st.recover and to_expected < _WRONG_IOU
     if track.state == LOST and to_expected <= 0 and to_last <= 0:  # found by appearance, elsewhere
         begin(track.mean, track.cov, box)
@@ -161,7 +163,9 @@ def _store_observation(track: Any, objects: TrackerDetections, i: int, now_s: fl
         copy(track.seen_mean, track.mean)
         copy(track.seen_cov, track.cov)
     ring = track.path[track.steps % HISTORY]
-    ring[0], ring[1], ring[2] = now_s, (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+    ring[0] = now_s
+    ring[1] = (box[0] + box[2]) / 2
+    ring[2] = (box[1] + box[3]) / 2
     track.steps += 1
 
 

@@ -321,9 +321,14 @@ def test_counts_and_windows_continue_when_another_line_is_added():
     stage = changing(LineCounter(line={"a": UP}, margin=5, window=2.5), 3, line={"a": UP, "b": bent})
     events = stage_events(stage, walk(places, times=[0, 1, 2, 3, 4, 5]), batch=1)
     assert data_of(events, "line", "in", "out") == [
-        (1, "a", 1, 0), (2, "a", 1, 1), (3, "a", 2, 1), (4, "a", 2, 2), (4, "b", 0, 1), (5, "a", 3, 2),
+        (1, "a", 1, 0),
+        (2, "a", 1, 1),
+        (3, "a", 2, 1),
+        (4, "a", 2, 2),
+        (4, "b", 0, 1),
+        (5, "a", 3, 2),
         (5, "b", 1, 1),
-    ]  # fmt: skip
+    ]
     counted_ = [(d["line"], d["from_s"], d["in"], d["out"]) for _, kind, _, d in events if kind == "counted"]
     assert counted_ == [("a", 0.0, 1, 1), ("b", 0.0, 0, 0), ("a", 2.5, 1, 1), ("b", 2.5, 0, 1)]
 

@@ -59,7 +59,8 @@ def test_areas_with_a_common_edge_do_not_overlap(points, x):
     around = ((-60, -60), (60, -60), (60, 60), (-60, 60))
     top = (x, -60)
     low = (x / 3, 60)
-    left, right = ((-60, -60), top, low, (-60, 60)), (top, (60, -60), (60, 60), low)
+    left = ((-60, -60), top, low, (-60, 60))
+    right = (top, (60, -60), (60, 60), low)
     points += [top, low, (x * 2 / 3, 0)]
     is_inside = Areas([left, right, around]).inside(array(points))
     assert (is_inside[:, 0].astype(int) + is_inside[:, 1] == is_inside[:, 2]).all()

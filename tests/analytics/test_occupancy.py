@@ -185,7 +185,8 @@ def test_entered_minus_left_is_the_count(seed, hold, sizes):
 @given(st.integers(0, 100_000))
 def test_two_areas_that_share_an_edge_count_each_track_once(seed):
     rng = np.random.default_rng(seed)
-    left, right = BOX, tuple((x + 100, y) for x, y in BOX)
+    left = BOX
+    right = tuple((x + 100, y) for x, y in BOX)
     both = ((100.0, 100.0), (300.0, 100.0), (300.0, 200.0), (100.0, 200.0))
     places = {t: [tuple(p) for p in rng.integers([90, 90], [310, 210], (12, 2)).tolist()] for t in range(1, 9)}
     stage = Zone(polygon={"left": left, "right": right, "both": both}, margin=0)

@@ -388,10 +388,14 @@ def test_set_takes_python_values_and_texts(tmp_path):
     assert labels(["person"]) == labels("[person]") == {"person"}
     assert labels(None) == {"car", "person", "bike"}
     path = tmp_path / "a #1: b.jsonl"  # as YAML, this would be a comment
-    list(streamkit.run(
-        {**pipeline, "stages": {**pipeline["stages"], "jsonl": {"path": "x"}}}, device="cpu", limit=1,
-        set={"stages.jsonl.path": path},
-    ))  # fmt: skip
+    list(
+        streamkit.run(
+            {**pipeline, "stages": {**pipeline["stages"], "jsonl": {"path": "x"}}},
+            device="cpu",
+            limit=1,
+            set={"stages.jsonl.path": path},
+        )
+    )
     assert path.is_file()
 
 
@@ -406,7 +410,8 @@ def test_a_stream_shows_its_sources_and_state():
 
 @pytest.mark.parametrize("daemon", [False, True])
 def test_leaving_a_loop_in_a_thread_closes_its_files(tmp_path, daemon):
-    path, sizes = tmp_path / "out.mp4", []
+    path = tmp_path / "out.mp4"
+    sizes = []
     pipeline = {"sources": {"a": STREET}, "stages": {"video": {"path": str(path)}}}
 
     def leave():

@@ -65,7 +65,8 @@ def test_boxes_and_lines_are_drawn_at_their_position():
     frame.tables = {}
     bare = image_of(frame._repr_html_()).astype(int)
     changed = np.argwhere(np.abs(drawn - bare).max(2) > 50)
-    (top, left), (bottom, right) = changed.min(0), changed.max(0)
+    top, left = changed.min(0)
+    bottom, right = changed.max(0)
     assert abs(left - 160) <= 4
     assert abs(right - 480) <= 4
     assert abs(bottom - 270) <= 4

@@ -129,7 +129,8 @@ def test_stats_are_typed_and_print_as_a_table():
         for _ in pipeline:
             pass
         stats = pipeline.stats
-    street, failed = stats.sources["street"], stats.sources["gone"]
+    street = stats.sources["street"]
+    failed = stats.sources["gone"]
     assert (street.state, street.frames, street.out, street.error) == ("ended", 40, 40, None)
     assert failed.state == "failed"
     assert failed.error == f"{REFUSED}: connection refused: nothing listens at this host and port"

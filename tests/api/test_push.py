@@ -94,7 +94,8 @@ def test_bgr_images_are_converted_like_opencv(images, pushing):
 
 
 def test_a_pushed_image_may_be_changed_at_once(pushing):
-    pipeline, image = pushing(streamkit.PushSource(fps=25)), GRAY.copy()
+    pipeline = pushing(streamkit.PushSource(fps=25))
+    image = GRAY.copy()
     for value in (40, 80, 120):
         image[:] = value
         pipeline.push("cam", image)
@@ -145,7 +146,8 @@ def test_a_live_push_never_waits_and_drops_are_counted(pushing):
 
 def test_a_single_thread_may_push_and_read_in_turn(pushing):
     pipeline = pushing(streamkit.PushSource(fps=25))
-    frames, indices = iter(pipeline), []
+    frames = iter(pipeline)
+    indices = []
     for _ in range(5):
         pipeline.push("cam", GRAY)
         indices.append(next(frames).index)
@@ -360,7 +362,8 @@ def test_images_on_the_gpu_reach_a_pipeline_on_the_cpu_by_a_counted_copy(images,
 def test_a_gpu_image_may_be_changed_at_once(pushing):
     import cupy
 
-    pipeline, image = pushing(streamkit.PushSource(fps=25), device="cuda"), cupy.asarray(GRAY)
+    pipeline = pushing(streamkit.PushSource(fps=25), device="cuda")
+    image = cupy.asarray(GRAY)
     for value in (40, 80, 120):
         image[:] = value
         pipeline.push("cam", image)

@@ -59,7 +59,8 @@ def test_pandas_has_the_public_columns_of_stages():
 
 
 def test_an_empty_table_has_the_same_columns_and_dtypes():
-    full, empty = table(track_id=[1, 2]).to_pandas(), table(track_id=[1, 2])[:0].to_pandas()
+    full = table(track_id=[1, 2]).to_pandas()
+    empty = table(track_id=[1, 2])[:0].to_pandas()
     assert len(empty) == 0
     assert list(empty) == list(full)
     assert (empty.dtypes.drop("label") == full.dtypes.drop("label")).all()
@@ -112,7 +113,8 @@ def test_supervision_draws_oriented_boxes():
 
 def test_supervision_draws_and_counts():
     frame = next(streamkit.run(STREET, model="demo", stages={"track": {}}, device="cpu", limit=1))
-    image, converted = frame.image(order="bgr"), frame.detections.to_supervision()
+    image = frame.image(order="bgr")
+    converted = frame.detections.to_supervision()
     drawn = supervision.BoxAnnotator().annotate(image.copy(), converted)
     assert (drawn != image).any()
     zone = supervision.PolygonZone(np.array([[0, 0], [640, 0], [640, 360], [0, 360]]))

@@ -113,12 +113,14 @@ def prove(archive: Archive, folder: Path, kills: int, seed: int) -> None:
     start_s = time.monotonic()
     code, report = archive.run(folder / "whole")
     took_s = time.monotonic() - start_s
-    good, broken = archive.corpus.good, archive.corpus.broken
+    good = archive.corpus.good
+    broken = archive.corpus.broken
     assert statuses(folder / "whole") == (set(good), broken)
     assert (code, report["done"], report["failed"]) == (1, len(good), len(broken))
     assert report["objects"] == pyarrow.dataset.dataset(folder / "whole" / "objects").count_rows() > 0
 
-    chance, killed = random.Random(seed), 0
+    chance = random.Random(seed)
+    killed = 0
     for _ in range(3 * kills):
         if killed < kills and not archive.kill(folder / "killed", chance.uniform(0.2, 0.8 * took_s)):
             shutil.rmtree(folder / "killed")  # it was done already: from the beginning again
@@ -237,13 +239,24 @@ def test_whole_files_take_the_time_of_a_warm_process(archive, tmp_path):
     (tmp_path / "own.py").write_text(WARM_WORKER)
     running = [
         subprocess.Popen(
-            [sys.executable, str(tmp_path / "own.py"), video_archive.pipeline, video_archive.corpus.folder,
-             tmp_path / f"own{part}", str(part), str(len(cores))],
-            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)}, preexec_fn=lambda core=core: os.sched_setaffinity(0, {core}),
+            [
+                sys.executable,
+                str(tmp_path / "own.py"),
+                video_archive.pipeline,
+                video_archive.corpus.folder,
+                tmp_path / f"own{part}",
+                str(part),
+                str(len(cores)),
+            ],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            preexec_fn=lambda core=core: os.sched_setaffinity(0, {core}),
         )
         for part, core in enumerate(cores)
-    ]  # fmt: skip
+    ]
     for process in running:
         while "ready" not in process.stdout.readline():
             assert process.poll() is None

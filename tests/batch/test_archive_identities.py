@@ -17,7 +17,8 @@ stages:
 
 
 def test_identities_of_a_file_do_not_depend_on_other_files(tmp_path):
-    first_file, other = VideoFile("a.mp4", "a.mp4", 1, "1"), VideoFile("b.mp4", "b.mp4", 2, "2")
+    first_file = VideoFile("a.mp4", "a.mp4", 1, "1")
+    other = VideoFile("b.mp4", "b.mp4", 2, "2")
     (alone,) = do(alone_in := settings(tmp_path / "alone", IDENTIFIED), first_file, limit=12)
     first, second = do(both_in := settings(tmp_path / "both", IDENTIFIED), first_file, other, limit=12)
     columns = ["frame", "label", "x1", "track_id", "identity"]

@@ -48,12 +48,14 @@ def wired(folder, text, *formats):
         ("", ["track", "people.postprocess"]),
         ('  jsonl: {path: "a/{source}.jsonl"}', ["track"]),  # behind the video and the drawing
         ('  jsonl: {path: "a/{source}.jsonl", from: people}', ["people.postprocess"]),
-        ('  a: {stage: jsonl, path: a.jsonl, from: people}\n  b: {stage: csv, path: a.csv, from: track}',
-         ["people.postprocess", "track"]),
+        (
+            "  a: {stage: jsonl, path: a.jsonl, from: people}\n  b: {stage: csv, path: a.csv, from: track}",
+            ["people.postprocess", "track"],
+        ),
         ('  stream: {to: "rtmp://x/y", from: people}', ["track", "people.postprocess"]),
     ],
     ids=["last stages", "behind a drawing", "a branch", "two branches", "no record"],
-)  # fmt: skip
+)
 def test_the_sink_reads_the_stage_whose_records_are_written(tmp_path, more, inputs):
     places, graph = wired(tmp_path, BRANCHES + more.replace("to:", "url:"))
     assert places == {"dataset.parquet": inputs}
@@ -75,8 +77,11 @@ def test_the_video_is_that_of_the_yaml_or_drawn_by_default(tmp_path):
     places, _ = wired(tmp_path / "b", "stages:\n  detect: {model: demo}\n", "video")
     assert places == {"dataset.draw": ["detect.postprocess"], "dataset.video": ["dataset.draw"]}
     with pytest.raises(ConfigError, match="show has encoder: copy; set encoder: auto"):
-        wired(tmp_path / "c", BRANCHES.replace("from: track", "from: decode").replace(
-            "quality: 30", "encoder: copy, from: decode"), "video")  # fmt: skip
+        wired(
+            tmp_path / "c",
+            BRANCHES.replace("from: track", "from: decode").replace("quality: 30", "encoder: copy, from: decode"),
+            "video",
+        )
 
 
 @pytest.mark.parametrize(
@@ -93,8 +98,10 @@ stages:
     places, graph = wired(tmp_path, text, "video")
     assert places == {"dataset.video": ["detect.postprocess"]}
     assert graph.nodes["dataset.video"].options == {
-        "path": str(tmp_path / "out/video" / name), "quality": 31, "if_exists": "overwrite",
-    }  # fmt: skip
+        "path": str(tmp_path / "out/video" / name),
+        "quality": 31,
+        "if_exists": "overwrite",
+    }
 
 
 def test_replaced_sinks_are_reported(tmp_path):
@@ -229,7 +236,8 @@ def free(folder):
 
 
 def test_two_writers_never_share_a_part_file(tmp_path):
-    first, second = AtomicFile(tmp_path / "x.json", unique=True), AtomicFile(tmp_path / "x.json", unique=True)
+    first = AtomicFile(tmp_path / "x.json", unique=True)
+    second = AtomicFile(tmp_path / "x.json", unique=True)
     assert first.part != second.part
     assert first.part.name.startswith(".x.json.")
     assert first.part.name.endswith(".part")

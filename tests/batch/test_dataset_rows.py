@@ -31,12 +31,18 @@ def flat(records):
     """The objects of records as the rows of the table, without what all have in common."""
     return [
         {
-            "frame": record["frame"], "pts_s": record["pts_s"], "label": o["label"], "class_id": o["class_id"],
-            "score": np.float32(o["score"]).item(), "box": [np.float32(x).item() for x in o["box"]],
-            "track_id": o.get("track_id"), "predicted": o.get("predicted", False),
+            "frame": record["frame"],
+            "pts_s": record["pts_s"],
+            "label": o["label"],
+            "class_id": o["class_id"],
+            "score": np.float32(o["score"]).item(),
+            "box": [np.float32(x).item() for x in o["box"]],
+            "track_id": o.get("track_id"),
+            "predicted": o.get("predicted", False),
         }
-        for record in records for o in record["objects"]
-    ]  # fmt: skip
+        for record in records
+        for o in record["objects"]
+    ]
 
 
 def test_rows_equal_the_records(tmp_path, run_pipeline):
@@ -160,9 +166,13 @@ def test_rows_of_several_detectors_are_ordered_by_frame(tmp_path):
     sink.end("key")
     rows = pq.read_table(batch_settings.out / "objects")
     assert list(zip(rows["frame"].to_pylist(), rows["stage"].to_pylist(), rows["label"].to_pylist(), strict=True)) == [
-        (0, "detect", "car"), (0, "faces", "face"), (1, "detect", "car"), (1, "detect", "car"), (2, "detect", "car"),
+        (0, "detect", "car"),
+        (0, "faces", "face"),
+        (1, "detect", "car"),
+        (1, "detect", "car"),
+        (2, "detect", "car"),
         (2, "faces", "face"),
-    ]  # fmt: skip
+    ]
 
 
 def test_columns_may_appear_and_disappear_and_unknown_ones_are_stored(tmp_path):
@@ -189,9 +199,13 @@ def test_columns_may_appear_and_disappear_and_unknown_ones_are_stored(tmp_path):
 
 @pytest.mark.parametrize(
     ("kind", "values", "problem"),
-    [("float", np.array(["tall"], object), "object"), ("points", np.zeros((1, 4), np.float32), r"float32\[4\]"),
-     ("attributes", np.array(["red"], object), "object"), ("vector", np.zeros(1, np.float32), "float32")],
-)  # fmt: skip
+    [
+        ("float", np.array(["tall"], object), "object"),
+        ("points", np.zeros((1, 4), np.float32), r"float32\[4\]"),
+        ("attributes", np.array(["red"], object), "object"),
+        ("vector", np.zeros(1, np.float32), "float32"),
+    ],
+)
 def test_a_column_of_the_wrong_type_is_an_error(tmp_path, kind, values, problem):
     _, sink = sink_of(tmp_path, DatasetTables((ObjectColumn("mine", kind, ("color",)),)))
     (frame,) = frames(1)
@@ -232,9 +246,13 @@ def test_row_groups_are_bounded(tmp_path):
 
 @pytest.mark.parametrize(
     ("columns", "row_limit"),
-    [((), 7), ((ObjectColumn("a", "float"),), 7), ((ObjectColumn("a", "float"), ObjectColumn("b", "mask")), 3),
-     ((ObjectColumn("b", "points"),), 3)],
-)  # fmt: skip
+    [
+        ((), 7),
+        ((ObjectColumn("a", "float"),), 7),
+        ((ObjectColumn("a", "float"), ObjectColumn("b", "mask")), 3),
+        ((ObjectColumn("b", "points"),), 3),
+    ],
+)
 def test_a_file_is_written_once_it_has_a_row_group(monkeypatch, columns, row_limit):
     monkeypatch.setattr(dataset, "ROWS", 7)
     monkeypatch.setattr(dataset, "HEAVY_ROWS", 3)
@@ -266,7 +284,8 @@ def test_files_interleaved_in_a_batch_have_separate_rows():
         [(3, 5)],
         [],
     ]
-    collector, other = objects(DatasetTables((ObjectColumn("track_id", "int"),))), objects(DatasetTables())
+    collector = objects(DatasetTables((ObjectColumn("track_id", "int"),)))
+    other = objects(DatasetTables())
     assert [collector.add(spans_by_frame[n]) for n in (0, 2, 3, 4)] == [1, 1, 2, 0]
     assert other.add(spans_by_frame[1]) == 1
     taken = collector.take()
@@ -297,21 +316,38 @@ def test_times_have_six_digits_in_every_table():
     frame_collector = FrameCollector(DatasetTables().schemas()["frames"], "key", "a.mp4")
     frame_collector.add(frame, 3)
     assert frame_collector.rows == 1
-    assert frame_collector.take().to_pylist() == [{
-        "key": "key", "source": "a.mp4", "frame": 0, "pts_s": 1.234568, "width": 640, "height": 360, "objects": 3,
-        "error": None, "damaged": False, "facts": '{"weather":"fog"}',
-    }]  # fmt: skip
+    assert frame_collector.take().to_pylist() == [
+        {
+            "key": "key",
+            "source": "a.mp4",
+            "frame": 0,
+            "pts_s": 1.234568,
+            "width": 640,
+            "height": 360,
+            "objects": 3,
+            "error": None,
+            "damaged": False,
+            "facts": '{"weather":"fog"}',
+        }
+    ]
     assert frame_collector.take().num_rows == 0
     event = Event("crossed", "line", "cam", 7, 1.23456749, track_id=4, data={"to": "in"})
     assert event_row(event, "key", "a.mp4") == {
-        "key": "key", "source": "a.mp4", "frame": 7, "pts_s": 1.234567, "stage": "line", "kind": "crossed",
-        "track_id": 4, "data": '{"to":"in"}',
-    }  # fmt: skip
+        "key": "key",
+        "source": "a.mp4",
+        "frame": 7,
+        "pts_s": 1.234567,
+        "stage": "line",
+        "kind": "crossed",
+        "track_id": 4,
+        "data": '{"to":"in"}',
+    }
 
 
 def test_a_file_retains_only_its_rows_of_shared_batches(tmp_path):
     """On a GPU a batch has frames of many files: what is held of it for one file must not be the whole batch."""
-    tables, batches = DatasetTables(), []
+    tables = DatasetTables()
+    batches = []
     collector = ObjectCollector(tables, tables.schemas()["objects"], "key", "a.mp4")
     for number in range(600):
         rows = np.repeat(np.arange(4, dtype=np.int32), 2)

@@ -72,9 +72,10 @@ def test_a_dry_run_without_readable_files_reports_so(tmp_path):
     code, shown = run_dry(find([str(tmp_path)]), tmp_path / "out")
     assert code == 1
     assert shown == [
-        "to do          0 files   0.0 s of video, 0 bytes", "cannot         1 files   empty 1",
+        "to do          0 files   0.0 s of video, 0 bytes",
+        "cannot         1 files   empty 1",
         "  a.mp4: empty: the file is empty",
-    ]  # fmt: skip
+    ]
 
 
 def test_files_shorter_than_the_start_are_reported(tmp_path):
@@ -118,7 +119,8 @@ class Looking(FrameStage):
 
 
 def test_samples_are_processed_as_in_a_run_and_removed(tmp_path, monkeypatch):
-    temporary, home = tmp_path / "temporary", tmp_path / "home"
+    temporary = tmp_path / "temporary"
+    home = tmp_path / "home"
     temporary.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
     files = find([str(clip(home / "v" / "a.mp4", 60))])
@@ -172,7 +174,8 @@ def test_many_sizes_of_a_codec_are_summarized():
 
 def test_some_of_many_remote_files_are_probed(monkeypatch, tmp_path):
     monkeypatch.setattr(dryrun, "_REMOTE", 4)
-    memory, data = MemoryFileSystem(), (ROOT / "samples" / "street.mp4").read_bytes()
+    memory = MemoryFileSystem()
+    data = (ROOT / "samples" / "street.mp4").read_bytes()
     for number in range(12):
         memory.pipe_file(f"/gates/{number}.mp4", data)
     code, shown = run_dry(find(["memory://gates/*.mp4"]), tmp_path / "out", FrameSelection(keyframes=True))

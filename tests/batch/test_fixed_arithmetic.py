@@ -10,7 +10,8 @@ from streamkit.batch.job import BatchSettings, FrameSelection
 from streamkit.batch.pipeline import config_for
 from streamkit.core.data import Device
 
-CPU, GPU = Device(), Device("cuda", 0)
+CPU = Device()
+GPU = Device("cuda", 0)
 F32 = {"stages.detect.engine": "onnxruntime", "stages.detect.precision": "f32"}
 TF32 = {"stages.detect.engine": "onnxruntime", "stages.detect.precision": "tf32"}
 
@@ -65,7 +66,8 @@ def test_a_damaged_description_is_reported_by_the_folder(tmp_path):
 def test_a_data_set_of_a_gpu_in_f16_is_not_continued_on_a_cpu(tmp_path, here, root):
     pipeline = tmp_path / "p.yaml"
     pipeline.write_text("sources: {}\nstages:\n  detect: {model: demo}\n")
-    clip, out = root / "samples" / "street.mp4", tmp_path / "out"
+    clip = root / "samples" / "street.mp4"
+    out = tmp_path / "out"
     words = ("batch", pipeline, clip, "--out", out, "--format", "jsonl", "--end", "0.2")
     assert here(*words, cwd=tmp_path).returncode == 0
     description = json.loads((out / MANIFEST).read_text())

@@ -99,7 +99,8 @@ def test_the_row_is_removed_before_broken_parts(tmp_path, monkeypatch):
     with Folder(tmp_path, IDENTITY):
         row(tmp_path, KEYS[0])
     (tmp_path / "objects" / f"{KEYS[0]}.parquet").write_bytes(b"")
-    order, unlink = [], Path.unlink
+    order = []
+    unlink = Path.unlink
     monkeypatch.setattr(Path, "unlink", lambda path, **how: (order.append(path.parent.name), unlink(path, **how)))
     with Folder(tmp_path, IDENTITY):
         assert order[0] == "files"
@@ -109,7 +110,8 @@ def test_the_row_is_removed_before_broken_parts(tmp_path, monkeypatch):
 def test_clearing_a_file_removes_its_row_before_its_parts(tmp_path, monkeypatch):
     with Folder(tmp_path, IDENTITY) as folder:
         row(tmp_path, KEYS[0])
-        order, unlink = [], Path.unlink
+        order = []
+        unlink = Path.unlink
         monkeypatch.setattr(Path, "unlink", lambda path, **how: (order.append(path.parent.name), unlink(path, **how)))
         folder.clear(KEYS[0])
         assert (order[0], sorted(order)) == ("files", ["files", "jsonl", "objects", "video", "video"])
@@ -127,20 +129,48 @@ def test_the_row_has_all_facts_of_a_file(tmp_path):
     with Folder(tmp_path, IDENTITY) as folder:
         settings = row(tmp_path, KEYS[0])
         facts = {
-            "codec": "h264", "width": 640, "height": 480, "fps": 25, "duration_s": 8.5, "frames": 200,
-            "failed_frames": 3, "damaged_frames": 2, "concealed_errors": 5,
-        }  # fmt: skip
+            "codec": "h264",
+            "width": 640,
+            "height": 480,
+            "fps": 25,
+            "duration_s": 8.5,
+            "frames": 200,
+            "failed_frames": 3,
+            "damaged_frames": 2,
+            "concealed_errors": 5,
+        }
         job = BatchJob(VideoFile("/v/gate.mp4", "gate.mp4", 1000, "v7"), KEYS[0], 2)
         commit(settings, Outcome(job, "done", frames=40, objects=12, duration_s=8.0, seconds=0.5, facts=facts))
     (file_row,) = pq.read_table(tmp_path / "files" / f"{KEYS[0]}.parquet").to_pylist()
     assert abs(file_row.pop("finished_at").timestamp() - time.time()) < 60
     assert file_row == {
-        "key": KEYS[0], "source": "gate.mp4", "path": "/v/gate.mp4", "size": 1000, "version": "v7", "status": "done",
-        "cause": None, "cause_kind": None, "frames": 40, "frames_failed": 3, "frames_damaged": 2, "objects": 12,
-        "processed_s": 8.0, "codec": "h264", "width": 640, "height": 480, "fps": 25.0, "duration_s": 8.5,
-        "frames_in_file": 200, "concealed_errors": 5, "parts_bytes": len(PARQUET) + 12, "pipeline": folder.pipeline,
-        "models": [{"name": "demo", "sha256": "ab"}], "streamkit": "0.1.0", "attempts": 2, "seconds": 0.5,
-    }  # fmt: skip
+        "key": KEYS[0],
+        "source": "gate.mp4",
+        "path": "/v/gate.mp4",
+        "size": 1000,
+        "version": "v7",
+        "status": "done",
+        "cause": None,
+        "cause_kind": None,
+        "frames": 40,
+        "frames_failed": 3,
+        "frames_damaged": 2,
+        "objects": 12,
+        "processed_s": 8.0,
+        "codec": "h264",
+        "width": 640,
+        "height": 480,
+        "fps": 25.0,
+        "duration_s": 8.5,
+        "frames_in_file": 200,
+        "concealed_errors": 5,
+        "parts_bytes": len(PARQUET) + 12,
+        "pipeline": folder.pipeline,
+        "models": [{"name": "demo", "sha256": "ab"}],
+        "streamkit": "0.1.0",
+        "attempts": 2,
+        "seconds": 0.5,
+    }
 
 
 def test_a_row_without_sizes_of_parts_is_valid(tmp_path):
@@ -162,10 +192,14 @@ def test_leftovers_of_a_crash_are_removed(tmp_path):
         row(tmp_path, KEYS[0])
     whole_tree = tree(tmp_path)
     for name in (
-        f"objects/{KEYS[1]}.parquet", f"objects/.{KEYS[2]}.parquet.1a2b3c4d.part", f"video/.{KEYS[2]}.mp4.part",
-        f"video/{KEYS[2]}-2.mp4", f"files/.{KEYS[1]}.parquet.00000000.part", ".streamkit.json.12345678.part",
+        f"objects/{KEYS[1]}.parquet",
+        f"objects/.{KEYS[2]}.parquet.1a2b3c4d.part",
+        f"video/.{KEYS[2]}.mp4.part",
+        f"video/{KEYS[2]}-2.mp4",
+        f"files/.{KEYS[1]}.parquet.00000000.part",
+        ".streamkit.json.12345678.part",
         ".coco.json.12345678.part",
-    ):  # fmt: skip
+    ):
         (tmp_path / name).write_bytes(b"half")
     (tmp_path / "files" / f"{KEYS[2]}.parquet").write_bytes(b"")  # as a power cut may leave it
     (tmp_path / "notes.txt").write_text("mine")
@@ -199,7 +233,8 @@ def test_a_killed_wipe_is_completed_at_the_next_start(tmp_path, monkeypatch):
     with Folder(tmp_path, IDENTITY):
         row(tmp_path, KEYS[0])
 
-    left, rmtree = 1, shutil.rmtree
+    left = 1
+    rmtree = shutil.rmtree
 
     def killed(path):
         nonlocal left
@@ -334,7 +369,8 @@ def test_each_row_has_its_path(tmp_path):
 
 
 def test_only_newer_rows_are_read_again(tmp_path, monkeypatch):
-    read, row_of = [], folder_module._row
+    read = []
+    row_of = folder_module._row
     monkeypatch.setattr(folder_module, "_row", lambda path: (read.append(Path(path).stem), row_of(path))[1])
     seen = {}
     with Folder(tmp_path, IDENTITY):

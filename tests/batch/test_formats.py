@@ -149,8 +149,14 @@ def test_coco_has_masks_and_points(tmp_path):
     mask[20:60, 10:30] = True
     points = np.array([[[10, 20, 0.75], [np.nan, np.nan, np.nan]]], np.float32)
     (frame,) = frames(1)
-    frame.tables = {"d": detections([[10, 20, 30, 60]], labels=("person",), keypoints=points,
-                                    mask=np.array([rle.encode(mask, 640, 360)], object))}  # fmt: skip
+    frame.tables = {
+        "d": detections(
+            [[10, 20, 30, 60]],
+            labels=("person",),
+            keypoints=points,
+            mask=np.array([rle.encode(mask, 640, 360)], object),
+        )
+    }
     frame.tables["d"] = frame.tables["d"].with_columns(skeleton=Skeleton(("nose", "eye"), ((0, 1),)))
     dataset = coco(written(CocoPart, tmp_path, [frame]))
     annotation = dataset.anns[1]
@@ -229,10 +235,17 @@ def test_trackeval_reads_mot(tmp_path):
     tracker = tmp_path / "trackers" / "mine"
     tracker.mkdir(parents=True)
     (tracker / "data").symlink_to(batch_settings.out / "mot")
-    reader = trackeval.datasets.MotChallenge2DBox({
-        "GT_FOLDER": str(tmp_path / "gt"), "TRACKERS_FOLDER": str(tmp_path / "trackers"), "PRINT_CONFIG": False,
-        "SEQ_INFO": {key: 30}, "SKIP_SPLIT_FOL": True, "BENCHMARK": "MOT15", "DO_PREPROC": False,
-    })  # fmt: skip
+    reader = trackeval.datasets.MotChallenge2DBox(
+        {
+            "GT_FOLDER": str(tmp_path / "gt"),
+            "TRACKERS_FOLDER": str(tmp_path / "trackers"),
+            "PRINT_CONFIG": False,
+            "SEQ_INFO": {key: 30},
+            "SKIP_SPLIT_FOL": True,
+            "BENCHMARK": "MOT15",
+            "DO_PREPROC": False,
+        }
+    )
     data = reader.get_preprocessed_seq_data(reader.get_raw_seq_data("mine", key), "pedestrian")
     assert data["num_timesteps"] == 30
     assert data["num_tracker_dets"] == len(result) > 200

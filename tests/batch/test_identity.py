@@ -53,14 +53,18 @@ def test_options_without_effect_on_results_do_not_change_the_key(tmp_path, text)
 @pytest.mark.parametrize(
     ("text", "formats", "look", "difference"),
     [
-        (PLAIN.replace("model: demo", "model: demo, min_score: 0.6"), ["parquet"], FrameSelection(),
-         "stages.detect.min_score is 0.6 and was not set"),
+        (
+            PLAIN.replace("model: demo", "model: demo, min_score: 0.6"),
+            ["parquet"],
+            FrameSelection(),
+            "stages.detect.min_score is 0.6 and was not set",
+        ),
         (PLAIN, ["parquet", "csv"], FrameSelection(), "formats was parquet and is csv, parquet"),
         (PLAIN, ["parquet"], FrameSelection(every=2), "selection.every was 1 and is 2"),
         (PLAIN.replace("  draw", "  track: {}\n  draw"), ["parquet"], FrameSelection(), "stages.track is new"),
     ],
     ids=["option", "format", "look", "stage"],
-)  # fmt: skip
+)
 def test_differences_that_change_results_are_named(tmp_path, text, formats, look, difference):
     before = settings(tmp_path / "a", PLAIN)
     after = settings(tmp_path / "b", text, *formats, look=look)
@@ -77,7 +81,8 @@ def test_an_override_counts_as_the_value_it_sets(tmp_path):
 
 def test_drawing_options_count_only_if_videos_are_written(tmp_path):
     other = PLAIN.replace("draw: {}", "draw: {thickness: 4}")
-    first, second = settings(tmp_path / "a", PLAIN, "video"), settings(tmp_path / "b", other, "video")
+    first = settings(tmp_path / "a", PLAIN, "video")
+    second = settings(tmp_path / "b", other, "video")
     assert differences(identity(first), identity(second)) == ["stages.draw.thickness is 4 and was not set"]
 
 
@@ -111,7 +116,8 @@ def test_a_changed_blank_of_a_text_reader_is_noticed(tmp_path):
     batch_settings = settings(
         tmp_path, PLAIN.replace("  draw", "  plate: {stage: read, model: mine, of: detect}\n  draw")
     )
-    first, card = identity(batch_settings), tmp_path / "mine.yaml"
+    first = identity(batch_settings)
+    card = tmp_path / "mine.yaml"
     card.write_text(card.read_text().replace("blank: 0", "blank: -1"))
     assert differences(first, identity(batch_settings)) == ["models.mine.blank was 0 and is -1"]
 
@@ -167,9 +173,13 @@ def test_the_key_is_the_same_in_every_process(tmp_path):
         "print(pipeline_key(pipeline_identity(graph_of(s), s)))"
     )
     out = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True,
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
         env={**os.environ, "PYTHONHASHSEED": "77"},
-    )  # fmt: skip
+    )
     assert out.stdout.strip() == key(batch_settings)
 
 

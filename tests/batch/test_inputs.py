@@ -15,9 +15,17 @@ from streamkit.core.errors import ConfigError, MissingPackage
 def archive(tmp_path, monkeypatch):
     """Files that are not opened, and the current folder."""
     for name in (
-        "videos/gate 2/a.mp4", "videos/gate 10/a.mp4", "videos/gate 2/b.MKV", "videos/notes.txt", "videos/clip9.avi",
-        "videos/clip10.avi", "videos/.hidden/c.mp4", "videos/gate 2/._a.mp4", "other/a.mp4", "other/raw.dat",
-    ):  # fmt: skip
+        "videos/gate 2/a.mp4",
+        "videos/gate 10/a.mp4",
+        "videos/gate 2/b.MKV",
+        "videos/notes.txt",
+        "videos/clip9.avi",
+        "videos/clip10.avi",
+        "videos/.hidden/c.mp4",
+        "videos/gate 2/._a.mp4",
+        "other/a.mp4",
+        "other/raw.dat",
+    ):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(name.encode())
@@ -109,8 +117,10 @@ def test_an_existing_file_takes_precedence_over_a_pattern(archive):
 def test_a_list_of_files_is_read(archive, call):
     (archive / "night.txt").write_text("\ufeff# of last night\n\nvideos/clip9.avi\n  other/*.mp4  \nvideos/gone.mp4\n")
     assert [(file.name, file.size, file.version == NO_VERSION) for file in find([call])] == [
-        ("a.mp4", 11, False), ("clip9.avi", 16, False), ("gone.mp4", 0, True),
-    ]  # fmt: skip
+        ("a.mp4", 11, False),
+        ("clip9.avi", 16, False),
+        ("gone.mp4", 0, True),
+    ]
 
 
 def test_broken_files_are_included(archive):

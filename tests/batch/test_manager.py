@@ -233,7 +233,7 @@ def test_damaged_frames_of_done_files_are_reported_and_not_a_failure():
 
 @pytest.mark.parametrize(
     ("seconds", "text"), [(4.21, "4.2 s"), (60, "1:00 min"), (725, "12:05 min"), (7390, "2:03:10")]
-)  # fmt: skip
+)
 def test_times_are_formatted_for_people(seconds, text):
     assert duration(seconds) == text
 
@@ -332,7 +332,8 @@ def test_the_time_left_is_shown_after_1_percent_and_three_seconds(clock, share, 
 
 
 def test_the_time_left_counts_from_the_first_ready_worker(clock):
-    pool, looks = FakePool(), []
+    pool = FakePool()
+    looks = []
     ready = False
     pool.workers = lambda: [  # type: ignore[method-assign]
         WorkerState("cpu worker 1", 0, (), False),

@@ -37,7 +37,8 @@ def test_a_file_of_unknown_size_counts_as_the_average():
 
 
 def test_the_estimate_uses_durations_once_known_including_finished_files():
-    some, may_read = jobs(6000, 300, 100), threading.Event()
+    some = jobs(6000, 300, 100)
+    may_read = threading.Event()
     seconds = {"0.mp4": 10.0, "1.mp4": 30.0, "2.mp4": 20.0}
 
     def read(file: VideoFile) -> float:

@@ -18,7 +18,8 @@ STREET = Probe(16.0, "h264", 640, 360, 25.0, 400)
 
 @pytest.fixture(scope="module")
 def video_corpus(tmp_path_factory, test_data):
-    folder, videos = tmp_path_factory.mktemp("corpus"), test_data / "videos"
+    folder = tmp_path_factory.mktemp("corpus")
+    videos = test_data / "videos"
     return corpus.make(folder, videos, 18 + len(WAYS), len(WAYS), seed=3)
 
 
@@ -119,7 +120,8 @@ def test_the_corpus_is_the_same_each_time(tmp_path, video_corpus, test_data):
     again = corpus.make(tmp_path, videos, len(video_corpus.good) + len(WAYS), len(WAYS), seed=3)
     assert (again.good, again.broken) == (video_corpus.good, video_corpus.broken)
     for name in [*again.good, *again.broken]:
-        original, other = video_corpus.folder / name, tmp_path / name
+        original = video_corpus.folder / name
+        other = tmp_path / name
         if original.is_file():
             assert original.read_bytes() == other.read_bytes(), name
     other, third = (corpus.make(tmp_path / str(seed), videos, 6, 0, seed=seed) for seed in (4, 5))

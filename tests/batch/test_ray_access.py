@@ -111,7 +111,8 @@ def guarded_head(tmp_path):
 @alone
 @pytest.mark.slow  # a head takes 12 s to start
 def test_clusters_report_whether_they_require_a_token(guarded_head, ray_nodes):
-    guarded, open_to_all = AccessProbe(guarded_head), AccessProbe(ray_nodes.address)
+    guarded = AccessProbe(guarded_head)
+    open_to_all = AccessProbe(ray_nodes.address)
     assert guarded.needs_token()
     assert not open_to_all.needs_token()
     assert login_hint(guarded).startswith("; the cluster needs a token: set RAY_AUTH_MODE=token")

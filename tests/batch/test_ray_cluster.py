@@ -64,9 +64,13 @@ def test_files_named_by_a_pipeline_are_sent_with_their_paths(project, tmp_path):
     yaml = pack(settings(project / "pipelines" / "night" / "p.yaml"), sent)
     assert yaml == Path("pipelines/night/p.yaml")
     assert inside(sent) == {
-        "pipelines/night/p.yaml", "plugins/nothing.py", "cards/mine.yaml", "cards/net.onnx", "cards/net.onnx.data",
+        "pipelines/night/p.yaml",
+        "plugins/nothing.py",
+        "cards/mine.yaml",
+        "cards/net.onnx",
+        "cards/net.onnx.data",
         "cards/names.txt",
-    }  # fmt: skip
+    }
     assert not (sent / "cards" / "net.onnx").is_symlink()
     shutil.rmtree(project)  # another machine does not have it
     graph = config_for(settings(sent / yaml))
@@ -87,8 +91,10 @@ def test_a_network_without_a_card_is_sent_with_its_metadata_files(project, tmp_p
     (project / "cards" / "names.txt").rename(project / "cards" / "labels.txt")
     pack(settings(project / "pipelines" / "night" / "p.yaml", **{"stages.detect.model": "../../cards/net.onnx"}), sent)
     assert {name for name in inside(sent) if name.startswith("cards/")} == {
-        "cards/net.onnx", "cards/net.onnx.data", "cards/labels.txt",
-    }  # fmt: skip
+        "cards/net.onnx",
+        "cards/net.onnx.data",
+        "cards/labels.txt",
+    }
 
 
 def test_an_unreadable_pipeline_is_refused(tmp_path):

@@ -90,9 +90,11 @@ def same(first_out: Path, other: Path) -> bool:
     names = parts(first_out)
     rows, others = (comparable(parquet.read_table(out / "files")) for out in (first_out, other))
     return bool(
-        names and names == parts(other) and filecmp.cmpfiles(first_out, other, names, shallow=False)[0] == names
+        names
+        and names == parts(other)
+        and filecmp.cmpfiles(first_out, other, names, shallow=False)[0] == names
         and rows.equals(others)
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture(scope="session")
@@ -222,9 +224,11 @@ def test_workers_are_requested_up_to_the_number_of_files(ray_nodes, place, tmp_p
     try:
         names = []
         counts = run(
-            settings, place / "videos" / "broken.mp4", pool,
+            settings,
+            place / "videos" / "broken.mp4",
+            pool,
             lambda manager: names.append([worker.name.split()[-1] for worker in pool.workers()]),
-        )  # fmt: skip
+        )
         assert counts.failed == 1
         assert max(map(len, names)) == 1
         assert {name for row in names for name in row} == {"1"}
@@ -256,7 +260,8 @@ def pool(ray_nodes, place, tmp_path) -> Iterator[RayWorkerPool]:
 
 def await_(pool: RayWorkerPool, what: Callable[[], bool]) -> list[Any]:
     """Go on until something is so; what came to an end meanwhile."""
-    outcomes, until = [], time.monotonic() + 60
+    outcomes = []
+    until = time.monotonic() + 60
     while not what():
         assert time.monotonic() < until
         outcomes += pool.wait(0.5)

@@ -145,9 +145,13 @@ def test_bytes_are_read_again_without_moving_the_demuxer(s3, bucket, calls, tmp_
 
 @pytest.mark.parametrize(
     ("content", "kind"),
-    [(b"", "empty"), (b"no video at all\n" * 10, "no_video"), (STREET.read_bytes()[:200_000], "truncated"),
-     (np.random.default_rng(1).bytes(5000), "no_video")],
-)  # fmt: skip
+    [
+        (b"", "empty"),
+        (b"no video at all\n" * 10, "no_video"),
+        (STREET.read_bytes()[:200_000], "truncated"),
+        (np.random.default_rng(1).bytes(5000), "no_video"),
+    ],
+)
 def test_incomplete_videos_have_the_cause_of_a_local_file(s3, bucket, calls, tmp_path, content, kind):  # noqa: F811
     path = tmp_path / "a.mp4"
     path.write_bytes(content)
@@ -220,7 +224,8 @@ def test_an_object_changed_since_the_listing_is_reported(s3, bucket, tmp_path): 
 
 def test_a_worker_continues_with_the_other_files(s3, bucket, calls, tmp_path):  # noqa: F811
     batch_settings = settings(tmp_path, COUNT, "jsonl", look=FrameSelection(end_s=1.0))
-    there, absent = stored(s3, STREET), stored(s3, clip(tmp_path / "gone.mp4"))
+    there = stored(s3, STREET)
+    absent = stored(s3, clip(tmp_path / "gone.mp4"))
     s3.delete_object(Bucket="gates", Key="gone.mp4")
     worker = BatchWorker(batch_settings, "cpu")
     try:

@@ -45,26 +45,55 @@ def types_in(schema):
 def test_every_table_has_the_documented_types():
     schemas = DatasetTables((ObjectColumn("speed_kmh", "float"),), others=True).schemas()
     objects = {
-        **WHERE, "stage": "string", "label": "string", "class_id": "int32", "score": "float", "damaged": "bool",
-        "x1": "float", "y1": "float", "x2": "float", "y2": "float", "speed_kmh": "float", "extra": "string",
-    }  # fmt: skip
+        **WHERE,
+        "stage": "string",
+        "label": "string",
+        "class_id": "int32",
+        "score": "float",
+        "damaged": "bool",
+        "x1": "float",
+        "y1": "float",
+        "x2": "float",
+        "y2": "float",
+        "speed_kmh": "float",
+        "extra": "string",
+    }
     assert list(types_in(schemas["objects"]).items()) == list(objects.items())
     assert types_in(schemas["events"]) == {
-        **WHERE, "stage": "string", "kind": "string", "track_id": "int64", "data": "string",
-    }  # fmt: skip
+        **WHERE,
+        "stage": "string",
+        "kind": "string",
+        "track_id": "int64",
+        "data": "string",
+    }
     assert types_in(schemas["frames"]) == {
-        **WHERE, "width": "int32", "height": "int32", "objects": "int32", "error": "string", "damaged": "bool",
+        **WHERE,
+        "width": "int32",
+        "height": "int32",
+        "objects": "int32",
+        "error": "string",
+        "damaged": "bool",
         "facts": "string",
-    }  # fmt: skip
+    }
     texts = ("key", "source", "path", "version", "status", "cause", "cause_kind", "codec", "pipeline", "streamkit")
-    counts = ("size", "frames", "frames_failed", "frames_damaged", "objects", "frames_in_file", "concealed_errors",
-              "parts_bytes")  # fmt: skip
+    counts = (
+        "size",
+        "frames",
+        "frames_failed",
+        "frames_damaged",
+        "objects",
+        "frames_in_file",
+        "concealed_errors",
+        "parts_bytes",
+    )
     assert types_in(files_schema()) == {
-        **dict.fromkeys(texts, "string"), **dict.fromkeys(counts, "int64"),
+        **dict.fromkeys(texts, "string"),
+        **dict.fromkeys(counts, "int64"),
         **dict.fromkeys(("processed_s", "duration_s", "fps", "seconds"), "double"),
         **dict.fromkeys(("width", "height", "attempts"), "int32"),
-        "models": "list<item: struct<name: string, sha256: string>>", "finished_at": "timestamp[ms, tz=UTC]",
-    }  # fmt: skip
+        "models": "list<item: struct<name: string, sha256: string>>",
+        "finished_at": "timestamp[ms, tz=UTC]",
+    }
 
 
 def test_each_stage_that_adds_a_column_gives_it_a_type(tmp_path):
@@ -146,9 +175,13 @@ def test_rows_without_a_column_get_nulls_of_its_type(kind):
 
 def test_empty_arrays_have_the_type_of_their_column():
     for kind, shape, dtype in (
-        ("points", (0, 5, 3), np.float32), ("vector", (0, 8), np.float32), ("mask", (0,), object),
-        ("float", (0,), np.float32), ("int", (0,), np.int64), ("flag", (0,), bool),
-    ):  # fmt: skip
+        ("points", (0, 5, 3), np.float32),
+        ("vector", (0, 8), np.float32),
+        ("mask", (0,), object),
+        ("float", (0,), np.float32),
+        ("int", (0,), np.int64),
+        ("flag", (0,), bool),
+    ):
         column = ObjectColumn("one", kind)
         assert column.array(np.zeros(shape, dtype)).cast(column.type).type == column.type
 

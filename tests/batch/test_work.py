@@ -85,7 +85,8 @@ def test_a_truncated_part_is_processed_again_in_any_run(run, tmp_path):
 
 
 def test_a_failed_file_is_skipped_until_requested(run, tmp_path):
-    good, bad = video(tmp_path / "v" / "a.mp4"), video(tmp_path / "v" / "b.mp4")
+    good = video(tmp_path / "v" / "a.mp4")
+    bad = video(tmp_path / "v" / "b.mp4")
     assert run(bad, status="failed") == (0, 0, ["b.mp4"])
     assert run(good, bad) == (0, 1, ["a.mp4"])
     assert run(good, bad) == (1, 1, [])
@@ -135,7 +136,8 @@ def test_a_changed_file_replaces_its_earlier_results(run, tmp_path):
 
 
 def test_equal_files_in_two_folders_are_separate(run, tmp_path):
-    first, second = video(tmp_path / "d1" / "cam.mp4", b"first"), video(tmp_path / "d2" / "cam.mp4", b"other")
+    first = video(tmp_path / "d1" / "cam.mp4", b"first")
+    second = video(tmp_path / "d2" / "cam.mp4", b"other")
     assert run(first) == (0, 0, ["cam.mp4"])
     assert run(second) == (0, 0, ["cam.mp4"])
     assert len(done_keys(run.out)) == 2

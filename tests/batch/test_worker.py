@@ -103,9 +103,16 @@ def test_a_pipeline_processes_all_files_and_reports_each_outcome(settings, work,
         facts = dict(outcome.facts)
         assert facts.pop("fps") == pytest.approx(25.0)
         assert facts == {
-            "codec": "h264", "width": 640, "height": 360, "frames": 400, "expected_frames": 400, "duration_s": 16.0,
-            "concealed_errors": 0, "damaged_frames": 0, "failed_frames": 0,
-        }  # fmt: skip
+            "codec": "h264",
+            "width": 640,
+            "height": 360,
+            "frames": 400,
+            "expected_frames": 400,
+            "duration_s": 16.0,
+            "concealed_errors": 0,
+            "damaged_frames": 0,
+            "failed_frames": 0,
+        }
     assert (missing.status, missing.cause_kind, missing.again) == ("failed", "missing", False)
     assert "there is no such file" in missing.cause
     assert (text.status, text.again) == ("failed", False)
@@ -161,7 +168,8 @@ def test_strict_fails_a_file_with_damaged_frames(settings, work, tmp_path):
 
 def test_a_damaged_file_without_frames_fails(settings, work, tmp_path):
     data = bytearray(clip(tmp_path / "whole.mp4").read_bytes())
-    begin, end = data.index(b"mdat") + 4, data.index(b"moov") - 4
+    begin = data.index(b"mdat") + 4
+    end = data.index(b"moov") - 4
     data[begin:end] = bytes(end - begin)
     (tmp_path / "zeros.mp4").write_bytes(data)
     outcome = work(settings(), "cpu").process(job(tmp_path / "zeros.mp4"))
@@ -200,8 +208,10 @@ def test_a_pipe_fails_without_waiting(settings, work, tmp_path):
     os.mkfifo(tmp_path / "pipe.mp4")
     outcome = work(settings(), "cpu").process(job(tmp_path / "pipe.mp4"))
     assert (outcome.status, outcome.cause_kind, outcome.cause) == (
-        "failed", "no_video", "this is a named pipe, not a video file",
-    )  # fmt: skip
+        "failed",
+        "no_video",
+        "this is a named pipe, not a video file",
+    )
 
 
 def test_a_cause_is_printable_with_any_file_name(settings, work, tmp_path):

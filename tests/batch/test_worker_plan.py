@@ -49,10 +49,16 @@ def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Wo
     monkeypatch.setattr(process_count, "choose", choose)
 
     def plan(
-        device: str | list[str], files: list[VideoFile], workers: int | None = None, codecs: str = "h264",
-        cores: int = 16, free_gib: float = 100.0, formats: tuple[str, ...] = ("jsonl",), frames: int = 100_000,
+        device: str | list[str],
+        files: list[VideoFile],
+        workers: int | None = None,
+        codecs: str = "h264",
+        cores: int = 16,
+        free_gib: float = 100.0,
+        formats: tuple[str, ...] = ("jsonl",),
+        frames: int = 100_000,
         **selection: Any,
-    ) -> WorkerPlan:  # fmt: skip
+    ) -> WorkerPlan:
         settings = BatchSettings(tmp_path / "p.yaml", (), tmp_path / "out", formats, FrameSelection(**selection))
         graph = attach(config_for(settings), settings)
         graph.config.device = device

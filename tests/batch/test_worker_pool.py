@@ -100,7 +100,8 @@ def jobs_of(tmp_path: Path, *names: str) -> list[BatchJob]:
 
 
 def test_a_file_that_kills_its_worker_is_identified_and_the_worker_replaced(settings, pools, tmp_path):
-    names, threads = ["a", "b", "c", "d", "killer"], threading.active_count()
+    names = ["a", "b", "c", "d", "killer"]
+    threads = threading.active_count()
     counts, outcomes = run(pools(settings), jobs_of(tmp_path, *names), retries=0)
     assert {name: outcome.status for name, outcome in outcomes.items() if outcome.status == "failed"} == {
         "killer.mp4": "failed"
@@ -208,7 +209,7 @@ class FakePool(WorkerPool):
         return [worker.child.assigned for worker in self.pooled]
 
 
-def test_jobs_go_to_the_worker_with_most_room_and_no_worker_reads_more_than_its_slots():
+def test_jobs_go_to_the_worker_with_the_most_free_slots():
     pool = FakePool().ready()
     for name in "abcde":
         pool.submit(job_of(name))
@@ -218,7 +219,7 @@ def test_jobs_go_to_the_worker_with_most_room_and_no_worker_reads_more_than_its_
     assert pool.assigned() == [["a", "c"], ["b", "d", "e"]]
 
 
-def test_a_job_that_is_to_be_alone_waits_for_an_empty_worker_and_keeps_it():
+def test_an_isolated_job_waits_for_an_empty_worker_and_shares_it_with_none():
     pool = FakePool().ready()
     pool.submit(job_of("a"))
     pool.submit(job_of("b"))
@@ -238,7 +239,7 @@ def test_a_job_that_is_to_be_alone_waits_for_an_empty_worker_and_keeps_it():
     assert pool.assigned() == [["a", "c"], ["b", "suspect", "d", "e"]]
 
 
-def test_a_worker_that_leaves_gets_nothing_more_and_its_end_costs_nothing():
+def test_a_leaving_worker_gets_no_job_and_is_replaced():
     pool = FakePool(1).ready()
     pool.submit(job_of("a"))
     pool.receive(0, Leaving())

@@ -72,12 +72,16 @@ def test_measured_shares_are_ordered():
     ("attempt", "line"),
     [
         (Attempt(12, None, TrialResult(fps=1234.4, processes=1)), "   12 streams: 1,234 frames/s: fits"),
-        (Attempt(1, None, TrialResult(fps=25.0, processes=1, latency={"p50_ms": 9, "p95_ms": 80.4})),
-         "    1 streams: 25 frames/s, p95 latency 80 ms: fits"),
-        (Attempt(64, "it is late", TrialResult(fps=800.0, processes=2)),
-         "   64 streams: 800 frames/s, 2 processes: it is late"),
+        (
+            Attempt(1, None, TrialResult(fps=25.0, processes=1, latency={"p50_ms": 9, "p95_ms": 80.4})),
+            "    1 streams: 25 frames/s, p95 latency 80 ms: fits",
+        ),
+        (
+            Attempt(64, "it is late", TrialResult(fps=800.0, processes=2)),
+            "   64 streams: 800 frames/s, 2 processes: it is late",
+        ),
     ],
-)  # fmt: skip
+)
 def test_each_attempt_is_a_line(attempt, line):
     assert str(attempt) == line
 
@@ -134,7 +138,8 @@ def test_streams_within_the_network_capacity_have_another_bottleneck(tmp_path, m
 def test_the_included_pipeline_is_measured_without_changing_its_outputs(root, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "samples").symlink_to(root / "samples")
-    messages, out = [], tmp_path / "answer.json"
+    messages = []
+    out = tmp_path / "answer.json"
     options = CapacityOptions(fps=2.0, max_latency_s=30.0, seconds=1.5, warmup_s=0.2, max_streams=2)
     code = capacity(root / "pipeline.yaml", {"batch.max_wait": "10ms"}, "cpu", options, out, messages.append)
     assert code == 0, messages

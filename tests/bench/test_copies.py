@@ -38,12 +38,15 @@ def config(root, text):
 
 
 def test_copies_alternate_between_sources_and_keep_their_options(root, tmp_path):
-    copied = config(root, """
+    copied = config(
+        root,
+        """
         sources:
           street: {uri: samples/street.mp4, every: 2}
           test: {stage: test_pattern, uri: "test://"}
         stages: {jsonl: {path: "out/all.jsonl"}}
-    """)  # fmt: skip
+    """,
+    )
     multiply(copied, 3, 10.0, tmp_path)
     assert [source.id for source in copied.sources] == ["street-0", "test-1", "street-2"]
     street, test, _ = (source.options for source in copied.sources)
@@ -64,14 +67,17 @@ def test_the_pace_of_the_yaml_is_used(root, tmp_path):
 
 
 def test_file_sinks_write_to_a_folder_and_other_sinks_are_removed(root, tmp_path):
-    copied = config(root, """
+    copied = config(
+        root,
+        """
         sources: {street: samples/street.mp4}
         stages:
           draw: {from: decode}
           send: {}
           video: {path: "out/street.mp4"}
           jsonl: {from: [send], path: "-"}
-    """)  # fmt: skip
+    """,
+    )
     messages = []
     messages += multiply(copied, 2, None, tmp_path)
     graph = build(copied)
@@ -102,8 +108,10 @@ def test_the_text_of_the_copies_is_the_changed_pipeline(root, tmp_path):
         build(copy)
         assert (copy.device, copy.processes, copy.batch.size, copy.batch.max_latency) == ("cpu", 3, 5, 2.0)
         assert [(s.id, s.options["pace"], s.options.get("every")) for s in copy.sources] == [
-            ("street-0", 10.0, 4), ("test-1", 10.0, None), ("street-2", 10.0, 4),
-        ]  # fmt: skip
+            ("street-0", 10.0, 4),
+            ("test-1", 10.0, None),
+            ("street-2", 10.0, 4),
+        ]
         assert copy.sources[2].options["uri"] == f"{root}/samples/street.mp4"
         assert (copy.sources[0].options["loop"], copy.sources[0].options["start"]) == (True, 1.0)
         assert copy.stages[-1].options["path"] == str(tmp_path / "o" / "jsonl" / "{source}.jsonl")

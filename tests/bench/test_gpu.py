@@ -17,9 +17,14 @@ from streamkit.runtime.observe.nvml import GpuUtilization, Nvml
 
 def options(root, **changed):
     defaults = {
-        "clips": {"h264": root / "samples" / "street.mp4"}, "model": "demo", "device": "cpu", "batches": (2, 3),
-        "sources": (1, 2), "seconds": 0.3, "frames": 500,
-    }  # fmt: skip
+        "clips": {"h264": root / "samples" / "street.mp4"},
+        "model": "demo",
+        "device": "cpu",
+        "batches": (2, 3),
+        "sources": (1, 2),
+        "seconds": 0.3,
+        "frames": 500,
+    }
     return gpu.GpuBenchOptions(**{**defaults, **changed})
 
 
@@ -27,7 +32,8 @@ def options(root, **changed):
 def brisk(monkeypatch):
     """Runs of the whole but the first take place in this process, and none is waited for until it has settled."""
     monkeypatch.setattr(trial, "_UNTUNED_S", 0.05)
-    measure, measured = trial.measure, []
+    measure = trial.measure
+    measured = []
 
     def measured_here(spec, until_s=None):
         spec.seconds = min(spec.seconds, 0.5)
@@ -40,7 +46,8 @@ def brisk(monkeypatch):
 
 
 def test_parts_and_whole_are_measured_and_every_frame_has_its_record(root, tmp_path, brisk):
-    messages, out = [], tmp_path / "bench.json"
+    messages = []
+    out = tmp_path / "bench.json"
     behind = tmp_path / "behind.yaml"
     behind.write_text("stages: {track: {}, area: {stage: zone, polygon: [[9, 9], [99, 9], [99, 99]]}}")
     code = gpu.bench(
@@ -88,7 +95,7 @@ def test_parts_that_take_too_long_are_skipped(root, tmp_path, monkeypatch):
     messages = []
     bench = gpu.GpuBenchmark(options(root, max_s=120), tmp_path, messages.append)
     bench.clips = bench.options.clips
-    bench._parts()
+    bench.measure_parts()
     assert [row.what for row in bench.rows] == ["decode", "decode", "preprocess", "infer", "postprocess"]
     assert bench.left_out == ["parts alone with batches over 2"]
     assert "skipped: parts alone with batches over 2" in messages
@@ -97,7 +104,8 @@ def test_parts_that_take_too_long_are_skipped(root, tmp_path, monkeypatch):
 @pytest.mark.alone
 def test_runs_without_enough_time_are_skipped_or_stopped(root, tmp_path):
     """The bound holds whatever a run takes, paced ones included, and every row is kept as it comes."""
-    messages, reports = [], []
+    messages = []
+    reports = []
 
     def keep(bench):
         reports.append(bench.report(complete=False))
@@ -122,12 +130,12 @@ def test_a_run_over_time_is_stopped_and_its_outputs_removed(root, tmp_path, monk
     monkeypatch.setattr(trial, "measure", measure)
     bench = gpu.GpuBenchmark(options(root), tmp_path, print)
     bench.clips = bench.options.clips
-    bench._whole("h264", 2, 3)
+    bench.measure_whole("h264", 2, 3)
     assert bench.left_out == ["whole, h264, 2 sources, batch 3: stopped at the time limit"]
     assert bench.rows == []
     assert not (tmp_path / "out").exists()
     bench._last["whole"] = bench.options.max_s  # the first of a kind is thought to take as long as one of the whole
-    bench._whole("h264", 1, 0, "paced")
+    bench.measure_whole("h264", 1, 0, "paced")
     assert bench.left_out[1:] == ["paced, h264, 1 sources, batch by default"]
 
 
@@ -141,13 +149,15 @@ def test_the_number_of_processes_is_set_in_every_run(root, tmp_path, monkeypatch
     monkeypatch.setattr(trial, "measure", measure)
     bench = gpu.GpuBenchmark(options(root, set_={"stages.detect.top_k": "5"}), tmp_path, print)
     bench.clips = bench.options.clips
-    bench._whole("h264", 2, 3)
-    bench._whole("h264", 2, 3, processes=3)
-    bench._whole("h264", 2, 3, "decode + preprocess")
+    bench.measure_whole("h264", 2, 3)
+    bench.measure_whole("h264", 2, 3, processes=3)
+    bench.measure_whole("h264", 2, 3, "decode + preprocess")
     automatic = {"device.processes": "auto"}
     assert [set_ for _, set_ in runs] == [
-        {"stages.detect.top_k": "5", **automatic}, {"stages.detect.top_k": "5", "device.processes": "3"}, automatic,
-    ]  # fmt: skip
+        {"stages.detect.top_k": "5", **automatic},
+        {"stages.detect.top_k": "5", "device.processes": "3"},
+        automatic,
+    ]
     assert {device for device, _ in runs} == {bench.options.device}
 
 
@@ -169,7 +179,7 @@ def test_paced_runs_have_time_to_start_and_to_settle(what, sources, seconds, tim
     monkeypatch.setattr(trial, "measure", measure)
     benchmark = gpu.GpuBenchmark(options(root, seconds=seconds), tmp_path, print)
     benchmark.clips = benchmark.options.clips
-    benchmark._whole("h264", sources, 3, what)
+    benchmark.measure_whole("h264", sources, 3, what)
     assert specs == [times]
 
 
@@ -179,7 +189,7 @@ def test_a_row_has_the_number_of_processes(root, tmp_path):
     bench = gpu.GpuBenchmark(options(root, processes=(2,), seconds=1.0), tmp_path, messages.append)
     bench.clips = bench.options.clips
     for processes in (None, 1, "auto"):
-        bench._whole("h264", 2, 2, processes=processes)
+        bench.measure_whole("h264", 2, 2, processes=processes)
     assert [(row.processes, row.found.error) for row in bench.rows] == [(2, None), (1, None), (1, None)]
     assert [line.split()[4] for line in messages] == ["2", "1", "1"]
     assert bench.rows[0].found.fps > 0
@@ -187,13 +197,14 @@ def test_a_row_has_the_number_of_processes(root, tmp_path):
 
 def test_paced_runs_come_before_those_of_the_whole(root, tmp_path, monkeypatch):
     runs = []
-    monkeypatch.setattr(gpu.GpuBenchmark, "_parts", lambda self: None)
+    monkeypatch.setattr(gpu.GpuBenchmark, "measure_parts", lambda self: None)
     monkeypatch.setattr(
-        gpu.GpuBenchmark, "_whole",
+        gpu.GpuBenchmark,
+        "measure_whole",
         lambda self, codec, sources, batch, what="whole", decoders=None, processes=None: runs.append(
             (what, sources, processes)
         ),
-    )  # fmt: skip
+    )
     gpu.GpuBenchmark(
         options(root, batches=(2,), sources=(1,), realtime=(5, 9), processes=("auto", 3)), tmp_path, print
     ).all()
@@ -205,9 +216,26 @@ def test_paced_runs_come_before_those_of_the_whole(root, tmp_path, monkeypatch):
 
 def test_a_killed_bench_keeps_its_rows(root, tmp_path):
     out = tmp_path / "bench.json"
-    command = [sys.executable, str(root / "run.py"), "bench", "gpu", "--device", "cpu", "--models", "demo", "--clip",
-               f"h264={root / 'samples' / 'street.mp4'}", "--seconds", "0.3", "--sources", "1,2", "--batches", "2,3",
-               "--out", str(out)]  # fmt: skip
+    command = [
+        sys.executable,
+        str(root / "run.py"),
+        "bench",
+        "gpu",
+        "--device",
+        "cpu",
+        "--models",
+        "demo",
+        "--clip",
+        f"h264={root / 'samples' / 'street.mp4'}",
+        "--seconds",
+        "0.3",
+        "--sources",
+        "1,2",
+        "--batches",
+        "2,3",
+        "--out",
+        str(out),
+    ]
     running = subprocess.Popen(
         command, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
@@ -289,8 +317,8 @@ def test_the_gpu_load_is_read_from_the_driver():
 def test_a_run_on_the_gpu_is_measured(root, tmp_path):
     bench = gpu.GpuBenchmark(options(root, device="cuda", batches=(8,), sources=(2,), seconds=0.5), tmp_path, print)
     bench.clips = {"h264": root / "samples" / "street.mp4"}
-    bench._parts()
-    bench._whole("h264", 2, 8)
+    bench.measure_parts()
+    bench.measure_whole("h264", 2, 8)
     trial_result = bench.rows[-1].found
     assert trial_result.error is None
     assert trial_result.device_mb > 100

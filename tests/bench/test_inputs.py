@@ -27,7 +27,8 @@ def shown(path):
 # B frames and an uneven rate; HEVC
 @pytest.mark.parametrize("name", ["ahmetozlu_pedestrian.mp4", "codec/testsrc2_h265.mp4"])
 def test_a_long_clip_repeats_the_frames_in_order(name, test_data, tmp_path):
-    clip, out = test_data / "videos" / name, tmp_path / "long.mp4"
+    clip = test_data / "videos" / name
+    out = tmp_path / "long.mp4"
     once = shown(clip)
     assert lengthen(clip, out, len(once) + 1) == 2 * len(once)
     twice = shown(out)

@@ -64,7 +64,8 @@ def test_a_child_over_time_is_killed_and_its_results_kept(street, tmp_path, root
     path = tmp_path / "pipeline.yaml"
     path.write_text(plan(street, {"detect": {"model": str(root / "models" / "demo.yaml")}}))
     spec = limits.LimitsSpec({"h264": street}, [1], [2], str(path), {}, "cpu", 60.0)
-    start_s, parts = time.monotonic(), []
+    start_s = time.monotonic()
+    parts = []
     with pytest.raises(TimeoutError, match=r"streamkit\.bench\.limits was stopped"):
         parts.extend(results(spec, until_s=start_s + 5.0))
     assert time.monotonic() - start_s >= 5.0

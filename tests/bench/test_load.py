@@ -31,7 +31,8 @@ class Holder:
         self.all_s = 0.0
 
     def __call__(self, stopped):
-        chance, data = random.Random(1), memoryview(bytes(4_000_000))
+        chance = random.Random(1)
+        data = memoryview(bytes(4_000_000))
         start_s = time.perf_counter()
         hashlib.sha256(data)
         a_second = len(data) / (time.perf_counter() - start_s)
@@ -73,7 +74,8 @@ def test_a_thread_that_holds_the_lock_leaves_no_share():
 @pytest.mark.alone
 @needs_counts
 def test_the_held_share_of_the_lock_is_measured():
-    little, much = Holder(0.2), Holder(0.7)
+    little = Holder(0.2)
+    much = Holder(0.7)
     free = watched(little).free
     # wide: while the machine is busy a holder that waits for a core keeps the lock, which its own clock does not tell
     assert abs((1 - free) - little.held_s / little.all_s) < 0.15
@@ -93,7 +95,8 @@ def snapshot(frames, counted_s, latency=None):
 
 
 def test_each_process_is_measured_over_its_sampling_time():
-    before, after = snapshot([10, 100], [1.0, 1.4]), snapshot([40, 150], [2.0, 1.9])
+    before = snapshot([10, 100], [1.0, 1.4])
+    after = snapshot([40, 150], [2.0, 1.9])
     assert after.rate_since(before) == pytest.approx(30 + 100)
 
 

@@ -15,8 +15,24 @@ def test_a_row_is_aligned_with_the_header():
         "whole", 5000.0, "hevc", 14, 64, of_limit=0.875, uses={"decoder": 0.96, "lock": 0.6}, found=trial(), processes=3
     )
     text = str(row)
-    assert text.split() == ["whole", "hevc", "14", "64", "3", "5,000", "87.5%", "40.0%", "4.0", "0", "0", "0",
-                            "900", "9.5", "decoder", "96%"]  # fmt: skip
+    assert text.split() == [
+        "whole",
+        "hevc",
+        "14",
+        "64",
+        "3",
+        "5,000",
+        "87.5%",
+        "40.0%",
+        "4.0",
+        "0",
+        "0",
+        "0",
+        "900",
+        "9.5",
+        "decoder",
+        "96%",
+    ]
     for title, value in {
         "sources": "14",
         "batch": "64",

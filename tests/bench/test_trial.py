@@ -76,7 +76,8 @@ def test_copies_reach_every_process_with_their_pace_and_outputs(tmp_path):
     plan["stages"]["all"] = {"stage": "jsonl", "path": str(tmp_path / "all.jsonl")}
     plan["alarms"] = {"down": {"when": "down_s > 30", "to": "mqtt"}}
     (tmp_path / "two.yaml").write_text(json.dumps(plan))
-    outputs, set_ = tmp_path / "out", {"sources.a.every": "2"}
+    outputs = tmp_path / "out"
+    set_ = {"sources.a.every": "2"}
     spec = trial.TrialSpec(str(tmp_path / "two.yaml"), set_, None, 3, 20.0, str(outputs), seconds=1.0, warmup_s=0.6)
     report = trial.run(spec)
     assert (report.error, report.processes) == (None, 2)

@@ -6,7 +6,8 @@ from streamkit.core.data import Device
 
 def test_every_selection_of_frames_is_measured(root):
     rows = {row.way: row for row in selective_decode.rows(str(root / "samples" / "street.mp4"), Device(), rounds=1)}
-    whole, keyframes = rows["all"], rows["keyframes"]
+    whole = rows["all"]
+    keyframes = rows["keyframes"]
     assert (whole.frames, whole.decoded, whole.times) == (400, 400, 1.0)
     assert keyframes.frames == keyframes.decoded < 40
     assert rows["every: 25"].frames == 16

@@ -32,12 +32,12 @@ def summary_lines(capsys, verbose=False, **changes) -> list[str]:
     return captured.err.splitlines()
 
 
-def test_a_minimal_summary(capsys):
+def test_a_summary_without_objects_has_a_single_line(capsys):
     assert summary_lines(capsys) == ["1000 frames in 4.0 s, 250.0 a second, on cpu"]
     assert summary_lines(capsys, frames=0, seconds=0.0, frames_per_s=None) == ["0 frames in 0.0 s, on cpu"]
 
 
-def test_a_summary_with_all_facts(capsys):
+def test_a_summary_shows_every_fact(capsys):
     lines = summary_lines(
         capsys,
         detections={"detect": 12345},

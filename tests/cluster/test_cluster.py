@@ -108,14 +108,19 @@ def head(ray_nodes: RayNodes, tmp_path_factory: pytest.TempPathFactory, root: Pa
     engine = engine_of(running, gallery, store, allow_files=True, file=file)
     listening = listen("127.0.0.1", 0)
     app = create_app(
-        engine, Token("the token of the tests"), data=folder / "head",
+        engine,
+        Token("the token of the tests"),
+        data=folder / "head",
         add_routes=lambda app, api: add_forwarding(app, api, engine),
-    )  # fmt: skip
+    )
     thread = threading.Thread(target=running.run, daemon=True)
     with (
-        collecting() as logged, engine.observing(), store.writing(PipelineSampler(engine)), serving(app, listening),
+        collecting() as logged,
+        engine.observing(),
+        store.writing(PipelineSampler(engine)),
+        serving(app, listening),
         httpx.Client(base_url=address("127.0.0.1", listening), timeout=20, headers=TOKEN) as client,
-    ):  # fmt: skip
+    ):
         thread.start()
         cluster_head = Head(client, engine, yaml, logged)
         try:
@@ -246,7 +251,8 @@ def _check_no_event_twice(head: Head, moved: list[str]) -> None:
 
 
 def test_an_edit_is_applied_node_by_node_until_a_node_rejects_it(head):
-    text, sources = head.yaml.read_text(), set(head.frames())
+    text = head.yaml.read_text()
+    sources = set(head.frames())
     assert head.client.patch("/api/v1/stages/detect.postprocess", json={"min_score": 0.45}).status_code == 200
     head.until(lambda: _min_scores(head) == [0.45, 0.45])
     last = len(head.logged)

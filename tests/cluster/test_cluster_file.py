@@ -68,8 +68,9 @@ def test_the_commands_accept_a_cluster_file(here, folder):
     cluster(folder, "pipeline: pipeline.yaml\nsources: {door: rtsp://10.0.0.8/a}\n")
     completed = here("check", "cluster.yaml", cwd=folder)
     assert (completed.returncode, completed.stdout) == (
-        0, "cluster.yaml: ok, pipeline.yaml with 2 sources on the Ray cluster auto\n",
-    )  # fmt: skip
+        0,
+        "cluster.yaml: ok, pipeline.yaml with 2 sources on the Ray cluster auto\n",
+    )
     completed = here("run", "cluster.yaml", cwd=folder)
     assert (completed.returncode, "this is a cluster, not a pipeline; start it with: " in completed.stderr) == (2, True)
     cluster(folder, "pipeline: pipeline.yaml\nsources: {door: 7}\n")

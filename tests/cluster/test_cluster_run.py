@@ -43,7 +43,7 @@ class Cluster:
 
     def __init__(
         self, *names: str, prepare: Callable[[FakeActor], None] = lambda actor: None, speed: float = SPEED
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.clock = FastClock(speed)
         self.ray = FakeRay(*names, clock=self.clock)
         self.ray.prepare = prepare
@@ -175,7 +175,8 @@ def test_an_edit_rejected_by_the_second_node_is_reverted_on_the_first():
         cluster.text = f"{TEXT}  second: {{stage: jsonl, path: y.jsonl}}\n"
         with pytest.raises(ConfigError, match=r"^node b: there is no such device$"):
             cluster.run.roll(graph_of(cluster.text), {})
-        (first,), (second,) = cluster.ray.of("a"), cluster.ray.of("b")
+        (first,) = cluster.ray.of("a")
+        (second,) = cluster.ray.of("b")
         assert first.files == second.files == [cluster.text.encode(), before]
         assert "second" not in cluster.run.graph.nodes
         late = f"{TEXT}  third: {{stage: jsonl, path: z.jsonl}}\n"

@@ -202,10 +202,16 @@ class Blocked(Sink):
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("head", [{
-    "p.yaml": b"device: cpu\nplugins: [blocked.py]\nsources: {one: 'test://'}\nstages:\n  blocked: {}\n",
-    "blocked.py": BLOCKED,
-}], indirect=True)  # fmt: skip
+@pytest.mark.parametrize(
+    "head",
+    [
+        {
+            "p.yaml": b"device: cpu\nplugins: [blocked.py]\nsources: {one: 'test://'}\nstages:\n  blocked: {}\n",
+            "blocked.py": BLOCKED,
+        }
+    ],
+    indirect=True,
+)
 def test_a_node_that_cannot_drain_exits_before_its_lease_ends(head, monkeypatch):
     ended: list[float] = []
     lease_s = 0.5

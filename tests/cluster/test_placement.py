@@ -54,11 +54,13 @@ def report(sources: SourceScheduler, node: Node, frames: int) -> None:
 
 
 def test_the_capacity_of_a_node_is_measured():
-    strengths = capacities({
-        "busy": NodeLoad(2.0, 0.5, 4.0),  # half busy with 2: entirely with 4
-        "idle": NodeLoad(0.1, 0.02, 8.0),  # says little: as many cores as `busy`, twice
-        "new": NodeLoad(0.0, None, 40.0),
-    })  # fmt: skip
+    strengths = capacities(
+        {
+            "busy": NodeLoad(2.0, 0.5, 4.0),  # half busy with 2: entirely with 4
+            "idle": NodeLoad(0.1, 0.02, 8.0),  # says little: as many cores as `busy`, twice
+            "new": NodeLoad(0.0, None, 40.0),
+        }
+    )
     assert strengths == {"busy": 4.0, "idle": 8.0, "new": 40.0}
     assert capacities({"new": NodeLoad(0.0, None, 4.0)}) == {"new": 4.0}
 
@@ -76,7 +78,8 @@ def test_waiting_sources_go_to_the_least_loaded_node():
     sources = sources_of("one", "two", "three", capacity={"strong": 2.0})
     assert sources.place_waiting() == []
     assert {state.message for state in sources.states.values()} == {"waits for a node"}
-    strong, weak = Node("strong"), Node("weak")
+    strong = Node("strong")
+    weak = Node("weak")
     for node in (weak, strong):
         sources.add_process(node)
     assert sources.place_waiting() == []  # none was restarted
@@ -182,7 +185,8 @@ def test_sources_can_be_removed_but_not_added_without_a_node():
 
 
 def test_a_source_that_a_node_reads_is_paused_there():
-    sources, node = sources_of("one"), Node("a")
+    sources = sources_of("one")
+    node = Node("a")
     sources.add_process(node)
     sources.place_waiting()
     sources.pause("one")

@@ -28,7 +28,8 @@ def test_plugins_are_loaded_from_files_and_folders(tmp_path):
 
 def test_a_second_registry_gets_the_same_classes(tmp_path):
     (tmp_path / "p.py").write_text(GOOD.format(name="p"))
-    first, second = Registry(), Registry()
+    first = Registry()
+    second = Registry()
     load_plugins(tmp_path, first)
     load_plugins(tmp_path, second)
     assert first.get("p") is second.get("p") is not None

@@ -212,6 +212,7 @@ def test_blank_lines_within_a_text_are_preserved(blank_lines):
 
 
 def test_a_long_list_is_written_below_its_key():
-    fits, longer = "a" * 101, "a" * 102
+    fits = "a" * 101
+    longer = "a" * 102
     assert changed("stages.till.labels", [fits, "b"]) == [f"+    labels: [{fits}, b]"]
     assert changed("stages.till.labels", [longer, "b"]) == ["+    labels:", f"+      - {longer}", "+      - b"]

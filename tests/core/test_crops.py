@@ -53,7 +53,8 @@ def test_outputs_stay_with_their_crops():
 
 
 def test_corners_and_quality_survive_frames_without_crops():
-    corners, quality = np.ones((1, 4, 2), np.float32), np.array([5.0])
+    corners = np.ones((1, 4, 2), np.float32)
+    quality = np.array([5.0])
     some = Crops(np.array([[0, 0, 8, 8]], np.int32), np.array([5], np.int32), corners=corners, quality=quality)
     none = Crops(np.zeros((0, 4), np.int32), np.zeros(0, np.int32))
     joined = Crops.join([none, some, none])

@@ -241,7 +241,8 @@ def test_the_first_branch_wins_conflicting_changes():
 
 
 def test_objects_are_filled_with_none():
-    first, second = table(2), table(1)
+    first = table(2)
+    second = table(1)
     first = first.with_columns(attributes=np.array([{"color": {"label": "red"}}, None]))
     both = Detections.concat([second, first])
     assert both.extra["attributes"].tolist() == [None, {"color": {"label": "red"}}, None]

@@ -163,7 +163,8 @@ def test_missing_values_of_a_column_are_omitted():
 
 
 def test_a_table_without_a_column_has_no_values():
-    lacks, has = table([[0, 0, 1, 1]]), table([[0, 0, 1, 1]], celsius=np.array([-1.0], np.float32), lane=np.array([3]))
+    lacks = table([[0, 0, 1, 1]])
+    has = table([[0, 0, 1, 1]], celsius=np.array([-1.0], np.float32), lane=np.array([3]))
     first, second = record(frame(tables={"d": Detections.concat([lacks, has])}))["objects"]
     assert not {"celsius", "lane"} & set(first)
     assert (second["celsius"], second["lane"]) == (-1.0, 3)
@@ -324,7 +325,8 @@ def test_an_empty_batch_has_no_lines():
 
 
 def test_facts_never_replace_fields_of_the_frame():
-    plain, described = frame(), frame()
+    plain = frame()
+    described = frame()
     names = "schema source frame pts_s time width height error damaged objects events"
     described.facts = dict.fromkeys(names.split(), "of a plugin") | {"weather": "dry"}
     expected = {**record(plain), "weather": "dry"}

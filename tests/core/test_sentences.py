@@ -172,20 +172,40 @@ def test_values_are_formatted_in_words():
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        (0, "0 s"), (1, "1 s"), (8.5, "8.5 s"), (9, "9 s"), (9.4, "9.4 s"), (9.94, "9.9 s"), (10, "10 s"),
-        (10.4, "10 s"), (99.4, "99 s"), (100, "2 min"), (149, "2 min"), (151, "3 min"), (3569, "59 min"),
-        (3571, "1 h"), (3660, "1 h 1 min"), (86400, "24 h"), (-3, "-3 s"),
+        (0, "0 s"),
+        (1, "1 s"),
+        (8.5, "8.5 s"),
+        (9, "9 s"),
+        (9.4, "9.4 s"),
+        (9.94, "9.9 s"),
+        (10, "10 s"),
+        (10.4, "10 s"),
+        (99.4, "99 s"),
+        (100, "2 min"),
+        (149, "2 min"),
+        (151, "3 min"),
+        (3569, "59 min"),
+        (3571, "1 h"),
+        (3660, "1 h 1 min"),
+        (86400, "24 h"),
+        (-3, "-3 s"),
     ],
-)  # fmt: skip
+)
 def test_a_duration_has_its_significant_digits(seconds, text):
     assert span_text(seconds) == text
 
 
 @pytest.mark.parametrize(
     ("size", "text"),
-    [(0, "0.0 kB"), (940, "0.9 kB"), (99_900, "99.9 kB"), (100_000, "0.1 MB"), (3_400_000, "3.4 MB"),
-     (12_340_000_000, "12340.0 MB")],
-)  # fmt: skip
+    [
+        (0, "0.0 kB"),
+        (940, "0.9 kB"),
+        (99_900, "99.9 kB"),
+        (100_000, "0.1 MB"),
+        (3_400_000, "3.4 MB"),
+        (12_340_000_000, "12340.0 MB"),
+    ],
+)
 def test_the_size_of_a_clip_is_in_kilobytes_below_a_tenth_of_a_megabyte(size, text):
     assert sentence_of("recorded", None, "clip", clip="/x.mp4", duration_s=30.0, bytes=size, start_s=1).endswith(
         f"30 s, {text}."

@@ -69,7 +69,8 @@ def test_options_have_types_defaults_and_help(registry):
 
 def test_instances_do_not_share_defaults(registry):
     kind = make()
-    a, b = kind(line=((0, 0), (1, 1))), kind(line=((0, 0), (1, 1)))
+    a = kind(line=((0, 0), (1, 1)))
+    b = kind(line=((0, 0), (1, 1)))
     a.names.append("x")
     assert b.names == []
     assert a != b

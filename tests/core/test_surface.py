@@ -25,7 +25,8 @@ def test_a_surface_is_returned_when_its_last_reader_releases_it():
     back = []
     surface = Surface(np.zeros((6, 4), np.uint8), Color(), give_back=lambda data, pending: back.append(data))
     assert (surface.width, surface.height) == (4, 4)
-    first, second = Frame("a", 0, 0.0, 4, 4, surface), Frame("a", 1, 0.0, 4, 4, surface)
+    first = Frame("a", 0, 0.0, 4, 4, surface)
+    second = Frame("a", 1, 0.0, 4, 4, surface)
     del surface, first
     gc.collect()
     assert back == []

@@ -5,7 +5,8 @@ from streamkit.core.tracing import Spans, record_operation, record_operations
 
 
 def test_functions_are_not_wrapped_without_a_recorder():
-    spans, items = Context().runtime.spans, [1, 2]
+    spans = Context().runtime.spans
+    items = [1, 2]
     assert type(spans) is Spans
     assert spans.call("a", len) is len
     assert spans.each("a", items) is items

@@ -27,7 +27,8 @@ def lines_of(findings: Iterator[Finding]) -> list[str]:
 
 def versions(monkeypatch: pytest.MonkeyPatch, **changed: str | None) -> None:
     """Let packages be of these versions, or missing; `_` stands for `-`."""
-    fake, real = {name.replace("_", "-"): version for name, version in changed.items()}, doctor.installed
+    fake = {name.replace("_", "-"): version for name, version in changed.items()}
+    real = doctor.installed
     monkeypatch.setattr(doctor, "installed", lambda name: fake[name] if name in fake else real(name))
 
 
@@ -89,7 +90,8 @@ def test_the_last_line_counts_failures_and_warnings() -> None:
     def findings() -> Iterator[Finding]:
         yield from (Finding(level, "x", "y") for level in ("ok", "none", "warn", "fail", "fail", "none", "ok"))
 
-    before, after = [], []
+    before = []
+    after = []
     doctor.examine(before.append)
     doctor.examine(after.append, findings)
     counts = {level: sum(line.startswith(level) for line in before) for level in ("fail", "warn")}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from support.messages import collect
 from support.rtsp import wait_until
-from support.smtp import PASSWORD, USER, mail_server, mail_tls, text_of  # noqa: F401  fixtures
+from support.smtp import PASSWORD, USER, text_of
 
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read
@@ -17,9 +17,14 @@ VIDEO = EXAMPLE.parents[1] / "samples" / "street.mp4"
 
 
 def test_mails_are_sent_when_a_camera_fails_and_recovers(
-    rtsp, mail_server, mail_tls, tmp_path, monkeypatch  # noqa: F811
-):  # fmt: skip
-    camera, (context, ca) = rtsp({"gate": VIDEO}, user="ann", password="hunter2"), mail_tls
+    rtsp,
+    mail_server,
+    mail_tls,
+    tmp_path,
+    monkeypatch,
+):
+    camera = rtsp({"gate": VIDEO}, user="ann", password="hunter2")
+    context, ca = mail_tls
     server = mail_server(context, auth=True)
     monkeypatch.setenv("CAMERA", camera.url("gate"))
     monkeypatch.setenv(
@@ -27,9 +32,11 @@ def test_mails_are_sent_when_a_camera_fails_and_recovers(
     )
     monkeypatch.chdir(tmp_path)
     quick = {
-        "stages.mail.tls": f"{{ca: {ca}}}", "stages.mail.batch_window": "0s",
-        "alarms.camera_down.when": "down_s > 1", "alarms.camera_down.clear": "0s",
-    }  # fmt: skip
+        "stages.mail.tls": f"{{ca: {ca}}}",
+        "stages.mail.batch_window": "0s",
+        "alarms.camera_down.when": "down_s > 1",
+        "alarms.camera_down.clear": "0s",
+    }
     logged = collect()
     running = PipelineRun(build(read(EXAMPLE, set_=quick)), Device("cpu"))
     thread = threading.Thread(target=running.run, daemon=True)

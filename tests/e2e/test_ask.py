@@ -48,8 +48,12 @@ def here(tmp_path, monkeypatch, root):
 
 
 def events(outcome, stage):
-    return [(record["frame"], event) for record in outcome.records["street"] for event in record["events"]
-            if event["stage"] == stage]  # fmt: skip
+    return [
+        (record["frame"], event)
+        for record in outcome.records["street"]
+        for event in record["events"]
+        if event["stage"] == stage
+    ]
 
 
 def test_the_end_of_a_file_waits_for_answers_of_a_slow_failing_endpoint(run_pipeline, vlm):
@@ -57,7 +61,8 @@ def test_the_end_of_a_file_waits_for_answers_of_a_slow_failing_endpoint(run_pipe
     vlm.answers = lambda call, number: 503 if number == 3 else {"injured": number % 2 == 0, "why": "lies there"}
     outcome = run_pipeline(STREET.format(url=vlm.url, more=""), limit=120)
     assert outcome.code == 0
-    records, counts = outcome.records["street"], outcome.report["counts"]
+    records = outcome.records["street"]
+    counts = outcome.report["counts"]
     assert [record["frame"] for record in records] == list(range(120)), "no frame is lost, and none is made"
     for record in records:
         assert [error.message for error in SCHEMA.iter_errors(record)] == []
@@ -206,7 +211,8 @@ def test_no_hidden_pixel_is_sent(vlm, root, hide, options, rect):
     for image, before, after in zip(call.images, clear, shown, strict=False):
         before, after = (luma(picture[top:bottom, left:right]) for picture in (before, after))
         assert image.shape[:2] == after.shape
-        sent, hidden = luma(image), np.abs(before - after) > 12
+        sent = luma(image)
+        hidden = np.abs(before - after) > 12
         assert hidden.mean() > 0.2
         assert np.abs(sent - after)[hidden].max() < 40, "what is sent is what draw has made"
         assert np.abs(sent - after)[hidden].mean() < 4

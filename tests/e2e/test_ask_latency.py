@@ -16,7 +16,8 @@ stages:
   collect: {{}}
 """
 ASK = 'ask: {{url: "{url}", model: eye, when: rule, prompt: "?", answer: {{injured: bool, why: str}}, after: 1s}}'
-ROUNDS, FRAMES = 6, 200
+ROUNDS = 6
+FRAMES = 200
 
 
 @pytest.mark.long

@@ -26,14 +26,22 @@ PLAIN = "sources: {%s: 'test://'}\nstages: {%s: {stage: jsonl, path: x.jsonl}}\n
     [
         ("a" * 101, "out", "1:11: a source id has at most 100 characters, since files are named after it, got 101"),
         ("a" * 300, "out", "1:11: a source id has at most 100 characters, since files are named after it, got 300"),
-        ("b/" + "a" * 101, "out", "1:11: a source id has at most 100 characters between slashes, and 400 in all, "
-         "since files are named after it, got 101"),
-        ("/".join(["a" * 80] * 5), "out", "1:11: a source id has at most 100 characters between slashes, and 400 in all"
-         ", since files are named after it, got 404"),
+        (
+            "b/" + "a" * 101,
+            "out",
+            "1:11: a source id has at most 100 characters between slashes, and 400 in all, "
+            "since files are named after it, got 101",
+        ),
+        (
+            "/".join(["a" * 80] * 5),
+            "out",
+            "1:11: a source id has at most 100 characters between slashes, and 400 in all"
+            ", since files are named after it, got 404",
+        ),
         ("cam", "a" * 101, "2:10: a stage id has at most 100 characters, since files are named after it, got 101"),
         ("cam", "a" * 300, "2:10: a stage id has at most 100 characters, since files are named after it, got 300"),
     ],
-)  # fmt: skip
+)
 def test_an_id_too_long_for_a_file_name_is_refused_before_the_run(source, stage, message):
     with pytest.raises(ConfigError) as caught:
         build(read_text(PLAIN % (source, stage)))
@@ -50,7 +58,8 @@ def test_the_longest_ids_are_accepted():
 
 def test_every_duration_and_size_of_every_stage_is_bounded():
     """What a stage, a source, a reconnection or a batch may wait for; an overflow would show in the midst of a run."""
-    registry, seen = default_registry(), 0
+    registry = default_registry()
+    seen = 0
     for name in registry.names():
         kind = registry.get(name)
         for option, hint in ((o, str(t)) for o, t in typing.get_type_hints(kind, include_extras=True).items()):

@@ -28,7 +28,8 @@ def test_the_example_collects_frames_with_the_objects_of_their_records(folder, h
     assert (
         here("run", example, "--device", "cpu", "--limit", LIMIT, "--report", "report.json", cwd=folder).returncode == 0
     )
-    frame_records, collected_lines = records(folder / "out" / "street-collected.jsonl"), lines("out/collected")
+    frame_records = records(folder / "out" / "street-collected.jsonl")
+    collected_lines = lines("out/collected")
     assert {"low_score", "random"} <= {line["reason"] for line in collected_lines}
     for line in collected_lines:
         record = frame_records[line["frame"]]
@@ -67,7 +68,8 @@ def test_no_image_shows_hidden_objects(folder, here):
     assert here("run", "p.yaml", "--limit", LIMIT, cwd=folder).returncode == 0
     clear, _ = street(LIMIT)
     boxes = [[o["box"] for o in record["objects"] if o["label"] == "person"] for record in records(Path("all.jsonl"))]
-    seen, files = 0, {path.as_posix() for path in Path().rglob("*.jpg") if "samples" not in path.parts}
+    seen = 0
+    files = {path.as_posix() for path in Path().rglob("*.jpg") if "samples" not in path.parts}
     assert len(files) > LIMIT
     for name in ("whole", "each"):
         for line in lines(name):
@@ -137,9 +139,11 @@ def real(folder, test_data):
 def iou(a, b):
     width, height = (min(a[i + 2], b[i + 2]) - max(a[i], b[i]) for i in (0, 1))
     both = max(width, 0) * max(height, 0)
-    return both / sum((x[2] - x[0]) * (x[3] - x[1]) for x in (a, b)) if not both else both / (
-        sum((x[2] - x[0]) * (x[3] - x[1]) for x in (a, b)) - both
-    )  # fmt: skip
+    return (
+        both / sum((x[2] - x[0]) * (x[3] - x[1]) for x in (a, b))
+        if not both
+        else both / (sum((x[2] - x[0]) * (x[3] - x[1]) for x in (a, b)) - both)
+    )
 
 
 def marked(folder):
@@ -155,11 +159,14 @@ def test_real_networks_trigger_every_reason_to_collect(real):
     assert marked("weak") == {
         frame: marks
         for frame, objects in by_frame.items()
-        if (marks := [
-            ("detect", o["box"]) for o in objects
-            if o["stage"] == "detect" and o["label"] == "person" and 0.3 <= o["score"] <= 0.5
-        ])
-    }  # fmt: skip
+        if (
+            marks := [
+                ("detect", o["box"])
+                for o in objects
+                if o["stage"] == "detect" and o["label"] == "person" and 0.3 <= o["score"] <= 0.5
+            ]
+        )
+    }
     for frame, marks in marked("differ").items():  # nobody of the other network is there, or there are more than it has
         for stage, box in marks:
             theirs = [o for o in by_frame[frame] if o["stage"] != stage and iou(o["box"], box) >= 0.5]
@@ -179,7 +186,8 @@ def test_real_networks_trigger_every_reason_to_collect(real):
             if alone and o["score"] >= 0.5:
                 assert (o["stage"], o["box"]) in marked("differ")[frame]
     assert len(marked("differ")) > 3
-    seen_vectors, expected = [], {}
+    seen_vectors = []
+    expected = {}
     for frame, objects in by_frame.items():
         seen = [(o["box"], np.array(o["embedding"])) for o in objects if "embedding" in o]
         new = [box for box, v in seen if all(1 - v @ w > 0.3 for w in seen_vectors)]

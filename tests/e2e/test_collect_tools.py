@@ -26,7 +26,8 @@ def installed(module):
 @pytest.fixture(scope="module")
 def objects_by_image(tmp_path_factory):
     """The lines; the working folder has `collected` and all exports of both detectors."""
-    before, folder = Path.cwd(), tmp_path_factory.mktemp("tools")
+    before = Path.cwd()
+    folder = tmp_path_factory.mktemp("tools")
     os.chdir(folder)
     lines = labeled_folder("collected")
     for of in ("detect", "seg"):
@@ -104,7 +105,8 @@ def of_fiftyone(detections):
 def test_fiftyone_reads_coco(objects_by_image):
     coco = installed("fiftyone.utils.coco")
     place = {"data_path": "images", "labels_path": "annotations/instances_default.json"}
-    importer, count = coco.COCODetectionDatasetImporter(dataset_dir="coco-detect", label_types="detections", **place), 0
+    importer = coco.COCODetectionDatasetImporter(dataset_dir="coco-detect", label_types="detections", **place)
+    count = 0
     with importer:
         for path, _, label in importer:
             objects = expected(objects_by_image, Path(path).stem, "detect")
@@ -122,7 +124,8 @@ def test_fiftyone_reads_coco(objects_by_image):
             same_boxes(of_fiftyone(labels["detections"].detections), objects)
             for expected_object, annotation in zip(objects, labels["segmentations"].detections, strict=False):
                 whole = np.zeros((240, 321), bool)
-                x, y = round(annotation.bounding_box[0] * 321), round(annotation.bounding_box[1] * 240)
+                x = round(annotation.bounding_box[0] * 321)
+                y = round(annotation.bounding_box[1] * 240)
                 height, width = annotation.mask.shape
                 whole[y : y + height, x : x + width] = annotation.mask
                 want = rle.decode(expected_object["mask"])
@@ -133,7 +136,8 @@ def test_fiftyone_reads_coco(objects_by_image):
 
 
 def test_fiftyone_reads_yolo_and_cvat(objects_by_image):
-    yolo, cvat = installed("fiftyone.utils.yolo"), installed("fiftyone.utils.cvat")
+    yolo = installed("fiftyone.utils.yolo")
+    cvat = installed("fiftyone.utils.cvat")
     importer = yolo.YOLOv5DatasetImporter(dataset_dir="yolo-detect", yaml_path="data.yaml", split="train")
     with importer:
         label_by_name = {Path(path).stem: label for path, _, label in importer}

@@ -12,11 +12,38 @@ EXAMPLES = [ROOT / "pipeline.yaml", *sorted((ROOT / "examples").glob("*.yaml"))]
 
 def test_every_use_case_has_an_example():
     assert {path.stem for path in EXAMPLES} == {
-        "pipeline", "detect", "annotated_video", "several_sources", "branches", "plugin", "line_counter",
-        "csv", "insert", "colors", "small_objects", "region", "count_people", "cars", "queue", "loitering", "blurred",
-        "shown", "track_every_third", "boxes_from_file", "snapshots", "kafka_avro", "alarm_mail", "rules",
-        "home_assistant", "postgres_grafana", "collect", "ask", "read_plates", "identify", "open_vocabulary",
-    }  # fmt: skip
+        "pipeline",
+        "detect",
+        "annotated_video",
+        "several_sources",
+        "branches",
+        "plugin",
+        "line_counter",
+        "csv",
+        "insert",
+        "colors",
+        "small_objects",
+        "region",
+        "count_people",
+        "cars",
+        "queue",
+        "loitering",
+        "blurred",
+        "shown",
+        "track_every_third",
+        "boxes_from_file",
+        "snapshots",
+        "kafka_avro",
+        "alarm_mail",
+        "rules",
+        "home_assistant",
+        "postgres_grafana",
+        "collect",
+        "ask",
+        "read_plates",
+        "identify",
+        "open_vocabulary",
+    }
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
@@ -119,8 +146,10 @@ def test_the_example_branches_detects_cars_and_walkers_on_two_branches(folder):
     frame_records = records(folder / "out" / "street-all.jsonl")
     assert len(frame_records) == LIMIT
     assert {(entry["stage"], entry["label"]) for record in frame_records for entry in record["objects"]} == {
-        ("cars", "car"), ("cars", "bike"), ("walkers", "person"),
-    }  # fmt: skip
+        ("cars", "car"),
+        ("cars", "bike"),
+        ("walkers", "person"),
+    }
     assert hits(frame_records) > 0.9
     source, _ = street()
     drawn, _ = pictures(folder / "out" / "street-cars.mp4")
@@ -167,7 +196,8 @@ def test_the_example_csv_writes_rows(folder):
     assert sorted(set(times)) == pytest.approx([i / 5 for i in range(LIMIT)], abs=0.03)
     for row in rows:
         if row["label"]:
-            width, height = float(row["x2"]) - float(row["x1"]), float(row["y2"]) - float(row["y1"])
+            width = float(row["x2"]) - float(row["x1"])
+            height = float(row["y2"]) - float(row["y1"])
             assert min(width, height) >= 7.9
             assert float(row["score"]) >= (0.5 if row["label"] == "person" else 0.35)
     assert {"car", "person"} <= {row["label"] for row in rows}

@@ -23,10 +23,15 @@ def consumed(port, topics, count):
     """The first `count` messages of some topics: topic, value and headers."""
     import confluent_kafka
 
-    consumer = confluent_kafka.Consumer({
-        "bootstrap.servers": f"127.0.0.1:{port}", "group.id": "all", "auto.offset.reset": "earliest",
-        "log_level": 0, "allow.auto.create.topics": True,
-    })  # fmt: skip
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": f"127.0.0.1:{port}",
+            "group.id": "all",
+            "auto.offset.reset": "earliest",
+            "log_level": 0,
+            "allow.auto.create.topics": True,
+        }
+    )
     partitions = [
         (topic, n) for topic in topics for n in consumer.list_topics(topic, timeout=10).topics[topic].partitions
     ]
@@ -63,11 +68,24 @@ def broker(tmp_path, monkeypatch):
 
 def test_the_example_kafka_avro_sends_records(broker, tmp_path):
     completed = subprocess.run(
-        [sys.executable, ROOT / "run.py", "run", ROOT / "examples" / "kafka_avro.yaml", "--device", "cpu",
-         "--limit", "30", "--report", "report.json"],
-        env={**os.environ, "KAFKA": f"127.0.0.1:{broker.port}"}, capture_output=True, text=True, timeout=150,
+        [
+            sys.executable,
+            ROOT / "run.py",
+            "run",
+            ROOT / "examples" / "kafka_avro.yaml",
+            "--device",
+            "cpu",
+            "--limit",
+            "30",
+            "--report",
+            "report.json",
+        ],
+        env={**os.environ, "KAFKA": f"127.0.0.1:{broker.port}"},
+        capture_output=True,
+        text=True,
+        timeout=150,
         check=False,
-    )  # fmt: skip
+    )
     assert completed.returncode == 0, completed.stderr
     sent = json.loads((tmp_path / "report.json").read_text())["counts"]["records sent"]
     messages_read = consumed(broker.port, ["streamkit.objects", "streamkit.events"], sent)

@@ -24,8 +24,13 @@ def example(tmp_path):
     def run(name, limit, **words):
         completed = subprocess.run(
             [sys.executable, ROOT / "run.py", ROOT / "examples" / name, "--device", "cpu", "--limit", str(limit)],
-            cwd=tmp_path, capture_output=True, text=True, timeout=150, check=False, env={**os.environ, **words},
-        )  # fmt: skip
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=150,
+            check=False,
+            env={**os.environ, **words},
+        )
         assert completed.returncode == 0, completed.stderr
         assert "records are left" not in completed.stderr
         return completed

@@ -82,11 +82,14 @@ def test_gpu_and_cpu_detect_the_same_objects(
 ) -> None:
     path = card(model, test_data, tmp_path)
     text = pipeline(path, {"a": test_data / VIDEOS[video]}, score=0.25)
-    cpu, gpu = run_pipeline(text, device="cpu"), run_pipeline(text, device="cuda")
+    cpu = run_pipeline(text, device="cpu")
+    gpu = run_pipeline(text, device="cuda")
     assert cpu.code == gpu.code == 0
-    cpu_boxes, other = cpu.boxes("a"), gpu.boxes("a")
+    cpu_boxes = cpu.boxes("a")
+    other = gpu.boxes("a")
     assert [index for index, _ in cpu_boxes] == [index for index, _ in other]
-    there, back = matching_boxes(cpu_boxes, other, 0.3, 0.95, 0.02), matching_boxes(other, cpu_boxes, 0.3, 0.95, 0.02)
+    there = matching_boxes(cpu_boxes, other, 0.3, 0.95, 0.02)
+    back = matching_boxes(other, cpu_boxes, 0.3, 0.95, 0.02)
     print(f"\nPARITY {model} {video}: cpu in gpu {there[0]}/{there[1]}, gpu in cpu {back[0]}/{back[1]}")
     assert there[1] > 50
     assert there[0] >= 0.99 * there[1]

@@ -51,7 +51,8 @@ def test_a_crowd_on_the_pavement_raises_a_rule(records):
         true = inside < 2 if raised else inside >= 3
         since = (record["pts_s"] if since is None else since) if true else None
         if since is not None and record["pts_s"] - since >= 0.5:
-            raised, since = not raised, None
+            raised = not raised
+            since = None
             expected.add((record["frame"], "raised" if raised else "cleared"))
     assert (13, "raised") in expected
     assert pairs(rule_events(records, "crowd")) == expected
@@ -68,7 +69,8 @@ def test_each_fast_car_raises_a_rule(records):
                 raised.remove(track)
                 expected.append((record["frame"], "cleared", track))
         for detection in record["objects"]:
-            track, speed = detection.get("track_id"), detection.get("speed_kmh")
+            track = detection.get("track_id")
+            speed = detection.get("speed_kmh")
             if track is None:
                 continue
             seen[track] = record["pts_s"]
@@ -83,7 +85,8 @@ def test_each_fast_car_raises_a_rule(records):
 
 
 def test_waiting_people_raise_a_rule(records):
-    entered, expected = {}, []
+    entered = {}
+    expected = []
     for record in records:
         for event in record["events"]:
             if event["kind"] == "entered":

@@ -95,10 +95,17 @@ def test_events_equal_those_of_a_stream_of_constant_size(tmp_path, write_pipelin
     expected = events(plain)
     kinds = {(stage, kind) for _, stage, kind, *_ in expected}
     assert kinds >= {
-        ("zone", "entered"), ("zone", "left"), ("zone", "loitering"), ("line", "crossed"), ("direction", "changed"),
-        ("speed", "speeding"), ("proximity", "met"), ("rule", "raised"), ("rule", "cleared"),
+        ("zone", "entered"),
+        ("zone", "left"),
+        ("zone", "loitering"),
+        ("line", "crossed"),
+        ("direction", "changed"),
+        ("speed", "speeding"),
+        ("proximity", "met"),
+        ("rule", "raised"),
+        ("rule", "cleared"),
         ("tripwire", "crossed"),
-    }  # fmt: skip
+    }
     measured = events(frames)
     assert [row[:4] for row in measured] == [row[:4] for row in expected]
     for (*_, data), (*_, expected_data) in zip(measured, expected, strict=True):
@@ -126,7 +133,8 @@ def test_a_size_change_gives_an_event_and_a_warning(tmp_path, write_pipeline):
     clip.write_bytes(both + both)
     frames = list(streamkit.run(write_pipeline(clip, "stages: {walkers: {}}")))
     seen = [(event.frame, event.stage, event.data) for frame in frames for event in frame.events]
-    small, large = {"width": 64, "height": 48}, {"width": 96, "height": 80}
+    small = {"width": 64, "height": 48}
+    large = {"width": 96, "height": 80}
     assert seen == [
         (10, "decode", {**large, "before": small}),
         (20, "decode", {**small, "before": large}),

@@ -53,7 +53,8 @@ def apart(picture, other):
 
 def cut(picture, box, pad=0.1):
     x1, y1, x2, y2 = box
-    px, py = pad * (x2 - x1), pad * (y2 - y1)
+    px = pad * (x2 - x1)
+    py = pad * (y2 - y1)
     left, top = (int(max(0, np.floor(value))) // 2 * 2 for value in (x1 - px, y1 - py))
     return picture[top : int(np.ceil(y2 + py)), left : int(np.ceil(x2 + px))]
 

@@ -31,7 +31,8 @@ def planned(seed, seconds):
 @pytest.fixture(scope="module", autouse=True)
 def remembered():
     """A scene that is asked again for a frame's objects has them at hand: planning asks for all, and so do we."""
-    memory, find = {}, Scene.objects
+    memory = {}
+    find = Scene.objects
 
     def objects(scene, i):
         if (id(scene), i) not in memory:

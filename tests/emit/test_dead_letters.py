@@ -13,7 +13,8 @@ from streamkit.emit.sender import NOT_DEAD_LETTERED, DeadLetters
 
 @pytest.fixture
 def letters_file(tmp_path):
-    counters, logged = Counters(), collect()
+    counters = Counters()
+    logged = collect()
     return DeadLetters(tmp_path / "d.jsonl", 1000, counters), counters, logged
 
 
@@ -72,7 +73,8 @@ def test_a_partial_line_of_a_crash_does_not_corrupt_the_next(letters_file):
 def test_a_full_disk_leaves_whole_lines_and_is_counted(letters_file, monkeypatch):
     dead, counters, logged = letters_file
     dead.add(messages(1), "no")
-    before, write = dead.path.read_bytes(), os.write
+    before = dead.path.read_bytes()
+    write = os.write
 
     def full(handle, data):
         if len(data) < 50:

@@ -37,8 +37,10 @@ class Life:
         self.safe: dict[str, int] = {}
         self.process = subprocess.Popen(
             [sys.executable, str(SPOOL_PROCESS), json.dumps(options), ",".join(names), str(frames), str(rate)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         self._logged: list[str] = []
         self._readers = [threading.Thread(target=self._read), threading.Thread(target=self._listen)]
         for reader in self._readers:

@@ -7,7 +7,7 @@ import pytest
 from emit.test_delivery import Life
 from support.mails import HEAD, event, mailing_fixture  # noqa: F401  a fixture
 from support.rtsp import wait_until
-from support.smtp import PASSWORD, USER, mail_server, mail_tls, text_of  # noqa: F401  fixtures
+from support.smtp import PASSWORD, USER, text_of
 
 from streamkit.emit.client import RecordRejected, SendError
 from streamkit.emit.email import DEFERRED_TOO_LONG, REFUSED_TO
@@ -18,13 +18,17 @@ from streamkit.emit.sender import LOST, REFUSED, SENT
 LOGIN = f"{quote(USER)}:{quote(PASSWORD, safe='')}@"
 
 
-def test_a_mail_is_sent_encrypted_with_a_password(mail_server, mail_tls, mailing):  # noqa: F811
+def test_a_mail_is_sent_encrypted_with_a_password(mail_server, mail_tls, mailing):
     context, ca = mail_tls
     server = mail_server(context, auth=True)
     mailer = mailing(
-        server, url=f"smtp://{LOGIN}127.0.0.1:{server.port}", unencrypted=False, tls={"ca": str(ca)},
-        to=["ops@example.com", "Boss <boss@example.com>"], link="https://10.0.0.2:8000/",
-    )  # fmt: skip
+        server,
+        url=f"smtp://{LOGIN}127.0.0.1:{server.port}",
+        unencrypted=False,
+        tls={"ca": str(ca)},
+        to=["ops@example.com", "Boss <boss@example.com>"],
+        link="https://10.0.0.2:8000/",
+    )
     mailer.flow(event(direction="in"))
     (mail,) = server.received
     assert mail["Subject"] == 'Track 7 crossed the line "line" going in at gate.'
@@ -40,7 +44,7 @@ def test_a_mail_is_sent_encrypted_with_a_password(mail_server, mail_tls, mailing
     assert mailer.counters.values == {MAILS: 1, SENT: 1}
 
 
-def test_smtps_encrypts_from_the_first_byte(mail_server, mail_tls, mailing):  # noqa: F811
+def test_smtps_encrypts_from_the_first_byte(mail_server, mail_tls, mailing):
     context, ca = mail_tls
     server = mail_server(context, implicit=True)
     mailer = mailing(server, url=f"smtps://127.0.0.1:{server.port}", unencrypted=False, tls={"ca": str(ca)})
@@ -56,8 +60,13 @@ def test_smtps_encrypts_from_the_first_byte(mail_server, mail_tls, mailing):  # 
     ],
 )
 def test_the_password_goes_to_a_verified_server_only_and_is_never_shown(
-    trusted, password, message, mail_server, mail_tls, mailing  # noqa: F811
-):  # fmt: skip
+    trusted,
+    password,
+    message,
+    mail_server,
+    mail_tls,
+    mailing,
+):
     context, ca = mail_tls
     server = mail_server(context, auth=True)
     url = f"smtp://{quote(USER)}:{quote(password, safe='')}@127.0.0.1:{server.port}"
@@ -72,7 +81,7 @@ def test_the_password_goes_to_a_verified_server_only_and_is_never_shown(
     assert bool(server.logins) == trusted
 
 
-def test_a_server_without_encryption_gets_nothing(mail_server, mailing):  # noqa: F811
+def test_a_server_without_encryption_gets_nothing(mail_server, mailing):
     server = mail_server(auth=True)
     mailer = mailing(server, url=f"smtp://{LOGIN}127.0.0.1:{server.port}", unencrypted=False)
     mailer.put(event())
@@ -82,7 +91,7 @@ def test_a_server_without_encryption_gets_nothing(mail_server, mailing):  # noqa
     assert mailer.stage.queue.waiting == 1
 
 
-def test_a_deferred_mail_is_retried_and_a_refused_mail_is_dropped(mail_server, mailing):  # noqa: F811
+def test_a_deferred_mail_is_retried_and_a_refused_mail_is_dropped(mail_server, mailing):
     server = mail_server()
     server.answers = ["451 4.7.1 greylisted, try again later", "452 4.2.2 mailbox full", None, "550 5.1.1 no such user"]
     mailer = mailing(server)
@@ -101,7 +110,7 @@ def test_a_deferred_mail_is_retried_and_a_refused_mail_is_dropped(mail_server, m
     assert mailer.counters[REFUSED] == 3
 
 
-def test_a_deferred_recipient_does_not_delay_the_others(mail_server, mailing):  # noqa: F811
+def test_a_deferred_recipient_does_not_delay_the_others(mail_server, mailing):
     server = mail_server()
     server.refuses = {"full@example.com": "452 full", "gone@example.com": "550 gone"}
     mailer = mailing(server, to=["ops@example.com", "full@example.com", "gone@example.com"])
@@ -122,8 +131,12 @@ def test_a_deferred_recipient_does_not_delay_the_others(mail_server, mailing):  
 
 @pytest.mark.parametrize(("limit", "window"), [("_PATIENCE_S", 1000), ("_FULL_WINDOW_PATIENCE_S", 1)])
 def test_a_recipient_deferred_for_ever_is_dropped_once_the_others_have_the_mail(
-    limit, window, mail_server, mailing, monkeypatch  # noqa: F811
-):  # fmt: skip
+    limit,
+    window,
+    mail_server,
+    mailing,
+    monkeypatch,
+):
     monkeypatch.setattr("streamkit.emit.email.WINDOW", window)
     server = mail_server()
     server.refuses = {"full@example.com": "452 full", "gone@example.com": "550 gone"}
@@ -149,7 +162,7 @@ def test_a_recipient_deferred_for_ever_is_dropped_once_the_others_have_the_mail(
     del server.refuses["full@example.com"]
     mailer.flow(event("fourth"))
     assert server.to[-1] == ["ops@example.com", "full@example.com"]
-    assert mailer.stage.sender._client._deferred_since_s == {}
+    assert mailer.stage.sender.client._deferred_since_s == {}
     other = mailing(server, to=["full@example.com", "gone@example.com"], spool={"path": f"{mailer.stage.folder}-other"})
     server.refuses["full@example.com"] = "452 full"
     other.put(event("fifth"))
@@ -159,7 +172,7 @@ def test_a_recipient_deferred_for_ever_is_dropped_once_the_others_have_the_mail(
     assert MAILS not in other.counters.values
 
 
-def test_a_record_that_cannot_be_formatted_is_dropped_alone(mail_server, mailing):  # noqa: F811
+def test_a_record_that_cannot_be_formatted_is_dropped_alone(mail_server, mailing):
     server = mail_server()
     mailer = mailing(server)
     strange = ("gate", "line", "crossed", "7"), {**HEAD, "event": None, "object": None, "objects": [{"no": "label"}]}
@@ -180,7 +193,7 @@ def test_a_record_that_cannot_be_formatted_is_dropped_alone(mail_server, mailing
 
 
 @pytest.mark.parametrize("password", ["süß/47", "пароль"])
-def test_a_password_may_be_non_ascii(password, mail_server, mail_tls, mailing, monkeypatch):  # noqa: F811
+def test_a_password_may_be_non_ascii(password, mail_server, mail_tls, mailing, monkeypatch):
     context, ca = mail_tls
     monkeypatch.setattr("support.smtp.PASSWORD", password)
     server = mail_server(context, auth=True)
@@ -199,10 +212,10 @@ def test_a_password_may_be_non_ascii(password, mail_server, mail_tls, mailing, m
     server._options["auth_exclude_mechanism"] = ["PLAIN"]
     server.start()
     with pytest.raises(SendError, match=r"characters beyond ASCII, which need AUTH PLAIN, .* set an ASCII password"):
-        other.stage.sender._client.connect()
+        other.stage.sender.client.connect()
 
 
-def test_a_mail_is_resent_after_a_lost_connection(mail_server, mailing):  # noqa: F811
+def test_a_mail_is_resent_after_a_lost_connection(mail_server, mailing):
     server = mail_server()
     server.cuts = 2
     mailer = mailing(server)
@@ -211,7 +224,7 @@ def test_a_mail_is_resent_after_a_lost_connection(mail_server, mailing):  # noqa
     assert mailer.counters[LOST] == 2
     server.stop()
     mailer.put(event("second"))
-    client = mailer.stage.sender._client
+    client = mailer.stage.sender.client
     client.close()
     with pytest.raises(SendError, match="no connection"):
         client.connect()
@@ -221,14 +234,21 @@ def test_a_mail_is_resent_after_a_lost_connection(mail_server, mailing):  # noqa
     assert mailer.logged[-1].endswith("accepts records again; 1 are waiting")
 
 
-def test_spooled_records_are_mailed_after_the_pipeline_was_killed(mail_server, tmp_path):  # noqa: F811
+def test_spooled_records_are_mailed_after_the_pipeline_was_killed(mail_server, tmp_path):
     server = mail_server()
     server.refuses["ops@example.com"] = "451 later"
     options = {
-        "stage": "email", "url": f"smtp://127.0.0.1:{server.port}", "unencrypted": True, "mail_from": "a@b.c",
-        "to": "ops@example.com", "send": "frames", "body": "{source} {text}", "batch_window": "100ms",
-        "max_backoff": "300ms", "spool": {"path": str(tmp_path / "spool")},
-    }  # fmt: skip
+        "stage": "email",
+        "url": f"smtp://127.0.0.1:{server.port}",
+        "unencrypted": True,
+        "mail_from": "a@b.c",
+        "to": "ops@example.com",
+        "send": "frames",
+        "body": "{source} {text}",
+        "batch_window": "100ms",
+        "max_backoff": "300ms",
+        "spool": {"path": str(tmp_path / "spool")},
+    }
     first = Life(options, ["gate"], 10**6, 20)
     first.wait_for_first()
     wait_until(lambda: first.safe["gate"] > 5)
@@ -243,10 +263,10 @@ def test_spooled_records_are_mailed_after_the_pipeline_was_killed(mail_server, t
     assert lines.count("last nothing at last") == 1
 
 
-def test_a_refused_login_drops_no_records(mail_server, mailing):  # noqa: F811
+def test_a_refused_login_drops_no_records(mail_server, mailing):
     server = mail_server()
     mailer = mailing(server)
-    client = mailer.stage.sender._client
+    client = mailer.stage.sender.client
     client._session = lambda: (_ for _ in ()).throw(RecordRejected("no"))
     with pytest.raises(SendError) as caught:
         client.connect()

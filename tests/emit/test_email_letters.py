@@ -4,7 +4,7 @@ import base64
 
 import pytest
 from support.mails import HEAD, event, mailing_fixture  # noqa: F401  a fixture
-from support.smtp import mail_server, text_of  # noqa: F401  fixtures
+from support.smtp import text_of
 
 from streamkit.emit.client import SendError
 from streamkit.emit.email import OVER_LIMIT
@@ -14,10 +14,11 @@ JPEG = b"\xff\xd8\xff\xe0 a small picture"
 
 
 @pytest.mark.long
-def test_events_within_seconds_share_a_mail(mail_server, mailing):  # noqa: F811
+def test_events_within_seconds_share_a_mail(mail_server, mailing):
     server = mail_server()
     mailer = mailing(server, batch_window=60.0, subject="[{source}] {kind}", body="{time} {text} {stage} {track_id}")
-    client, spool = mailer.stage.sender._client, mailer.stage.queue
+    client = mailer.stage.sender.client
+    spool = mailer.stage.queue
     take = spool.take
     client.gather_s = 60.0
 
@@ -37,7 +38,7 @@ def test_events_within_seconds_share_a_mail(mail_server, mailing):  # noqa: F811
     assert mailer.counters[SENT] == 3
 
 
-def test_mails_are_rate_limited_and_the_omitted_records_are_counted_in_the_next(mail_server, mailing, monkeypatch):  # noqa: F811
+def test_mails_are_rate_limited_and_the_omitted_records_are_counted_in_the_next(mail_server, mailing, monkeypatch):
     server = mail_server()
     now = [1_000_000.0]
     monkeypatch.setattr("streamkit.emit.email.time.time", lambda: now[0])
@@ -50,7 +51,7 @@ def test_mails_are_rate_limited_and_the_omitted_records_are_counted_in_the_next(
     assert "This is the last" not in text_of(server.received[1])
     assert mailer.counters[OVER_LIMIT] == 5
     assert any("the limit of 3 mails within an hour is reached" in text for text in mailer.logged)
-    client = mailer.stage.sender._client
+    client = mailer.stage.sender.client
     client.connect()
     client.idle()
     assert len(server.received) == 3
@@ -66,7 +67,7 @@ def test_mails_are_rate_limited_and_the_omitted_records_are_counted_in_the_next(
     client.close()
 
 
-def test_a_summary_of_omitted_records_is_retried_like_any_mail(mail_server, mailing, monkeypatch):  # noqa: F811
+def test_a_summary_of_omitted_records_is_retried_like_any_mail(mail_server, mailing, monkeypatch):
     server = mail_server()
     now = [1_000_000.0]
     monkeypatch.setattr("streamkit.emit.email.time.time", lambda: now[0])
@@ -74,7 +75,7 @@ def test_a_summary_of_omitted_records_is_retried_like_any_mail(mail_server, mail
     mailer.flow(event("first"))
     mailer.flow(event("second"))
     now[0] += 3600
-    client = mailer.stage.sender._client
+    client = mailer.stage.sender.client
     server.answers = ["451 later", "550 never"]
     with pytest.raises(SendError, match="451 later"):
         client.idle()
@@ -87,7 +88,7 @@ def test_a_summary_of_omitted_records_is_retried_like_any_mail(mail_server, mail
     client.close()
 
 
-def test_the_image_of_an_event_is_attached(mail_server, mailing, tmp_path):  # noqa: F811
+def test_the_image_of_an_event_is_attached(mail_server, mailing, tmp_path):
     server = mail_server()
     mailer = mailing(server, max_images=2)
     paths = [tmp_path / name for name in ("one.jpg", "two.jpeg", "three.png", "no.jpg", "key.txt")]
@@ -102,8 +103,9 @@ def test_the_image_of_an_event_is_attached(mail_server, mailing, tmp_path):  # n
     mailer.flow(*(event(snapshot=str(path)) for path in paths[:3]))
     attached = list(server.received[-1].iter_attachments())
     assert [(part.get_content_type(), part.get_content()) for part in attached] == [
-        ("image/jpeg", JPEG), ("image/jpeg", JPEG + b"2")
-    ]  # fmt: skip
+        ("image/jpeg", JPEG),
+        ("image/jpeg", JPEG + b"2"),
+    ]
     values, crossed = event()
     crossed["event"]["crop"] = base64.b64encode(JPEG).decode()
     saved = event("saved", path=str(paths[1]))
@@ -116,7 +118,7 @@ def test_the_image_of_an_event_is_attached(mail_server, mailing, tmp_path):  # n
     assert [part.get_content() for part in server.received[-1].iter_attachments()] == [JPEG]
 
 
-def test_line_breaks_in_an_event_add_no_header_to_a_mail(mail_server, mailing):  # noqa: F811
+def test_line_breaks_in_an_event_add_no_header_to_a_mail(mail_server, mailing):
     server = mail_server()
     mailer = mailing(server)
     mailer.flow(event(text="a\r\nBcc: all@example.com\r\n\r\n" + "é" * 5000))

@@ -69,8 +69,12 @@ def test_the_default_spool_is_named_after_the_stage(tmp_path, monkeypatch):
 
 
 def test_an_unreachable_broker_logs_a_warning_and_records_wait(tmp_path):
-    sink = {"stage": "redis", "url": f"redis://:pa55@127.0.0.1:{free_port()}", "spool": {"path": str(tmp_path / "s")},
-            "drain_timeout": "1s"}  # fmt: skip
+    sink = {
+        "stage": "redis",
+        "url": f"redis://:pa55@127.0.0.1:{free_port()}",
+        "spool": {"path": str(tmp_path / "s")},
+        "drain_timeout": "1s",
+    }
     code, counts, logged = run(sink)
     assert code == 0
     assert counts["records left in the spool"] == 40
@@ -88,9 +92,12 @@ def test_an_unreachable_required_broker_ends_the_run_with_exit_code_2(tmp_path, 
         f"stages:\n  mqtt: {{url: 'mqtt://me:${{SECRET}}@127.0.0.1:{free_port()}', required: true}}\n"
     )
     completed = subprocess.run(
-        [sys.executable, str(root / "run.py"), "p.yaml"], cwd=tmp_path, capture_output=True, text=True,
+        [sys.executable, str(root / "run.py"), "p.yaml"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
         env={**os.environ, "SECRET": "hunter2"},
-    )  # fmt: skip
+    )
     assert completed.returncode == 2, completed.stderr
     assert "mqtt: mqtt://127.0.0.1:" in completed.stderr
     assert "is required and cannot be used: no connection: " in completed.stderr
@@ -101,18 +108,22 @@ def test_an_unreachable_required_broker_ends_the_run_with_exit_code_2(tmp_path, 
 
 def test_a_full_spool_can_stop_the_run(tmp_path):
     sink = {
-        "stage": "redis", "url": f"redis://127.0.0.1:{free_port()}",
-        "spool": {"path": str(tmp_path / "s"), "size": "1MB", "when_full": "stop"}, "drain_timeout": "0.5s",
-    }  # fmt: skip
+        "stage": "redis",
+        "url": f"redis://127.0.0.1:{free_port()}",
+        "spool": {"path": str(tmp_path / "s"), "size": "1MB", "when_full": "stop"},
+        "drain_timeout": "0.5s",
+    }
     with pytest.raises(OutputError, match=r"the spool .* is full with 1 MB, and when_full is stop"):
         run(sink, count=20_000)
 
 
 def test_dropped_sent_and_waiting_records_add_up(tmp_path):
     sink = {
-        "stage": "redis", "url": f"redis://127.0.0.1:{free_port()}",
-        "spool": {"path": str(tmp_path / "s"), "size": "1MB"}, "drain_timeout": "0.5s",
-    }  # fmt: skip
+        "stage": "redis",
+        "url": f"redis://127.0.0.1:{free_port()}",
+        "spool": {"path": str(tmp_path / "s"), "size": "1MB"},
+        "drain_timeout": "0.5s",
+    }
     code, counts, logged = run(sink, count=6000)
     assert code == 1, "records that are lost are a failure"
     dropped = counts["records dropped: spool full"]
@@ -163,9 +174,11 @@ def test_expired_and_refused_records_fail_the_run(tmp_path):
     assert (code, counts["records sent"]) == (1, 18)
     assert logged[-1] == "out lost records: 2 records given up: refused by the broker"
     away = {
-        "stage": "redis", "url": f"redis://127.0.0.1:{free_port()}", "drain_timeout": "0s",
+        "stage": "redis",
+        "url": f"redis://127.0.0.1:{free_port()}",
+        "drain_timeout": "0s",
         "spool": {"path": str(tmp_path / "t"), "age": "0s"},
-    }  # fmt: skip
+    }
     code, counts, logged = run(away, count=10)
     assert code == 1
     assert counts["records dropped: over age"] > 0

@@ -68,12 +68,18 @@ def registry():
 def run(registry, stages, count, folder):
     """Run `count` frames; returns the messages that were sent."""
     taker = Taker()
-    text = json.dumps({
-        "device": "cpu",
-        "batch": {"size": BATCH, "max_wait": "60s"},
-        "sources": {"gate": {"stage": "numbered_frames", "uri": "none", "count": count}},
-        "stages": {"ten_objects": {}, **stages, "nowhere": {"taker": None, "spool": {"path": str(folder / "spool")}}},
-    })  # fmt: skip
+    text = json.dumps(
+        {
+            "device": "cpu",
+            "batch": {"size": BATCH, "max_wait": "60s"},
+            "sources": {"gate": {"stage": "numbered_frames", "uri": "none", "count": count}},
+            "stages": {
+                "ten_objects": {},
+                **stages,
+                "nowhere": {"taker": None, "spool": {"path": str(folder / "spool")}},
+            },
+        }
+    )
     graph = build(read_text(text, registry=registry))
     graph.nodes["nowhere"].options["taker"] = taker
     assert PipelineRun(graph, Device("cpu")).run() == 0

@@ -6,7 +6,8 @@ from streamkit.emit.client import Client, EncodingClient, Message, RecordRejecte
 
 
 class Scripted(Client):
-    where, secrets = "kafka://broker:9092", ("hunter2",)
+    where = "kafka://broker:9092"
+    secrets = ("hunter2",)
 
     def __init__(self, answer=None):
         self.received = []
@@ -80,7 +81,8 @@ def test_the_delivered_count_ends_at_the_first_unencodable_record(bodies, done, 
 def test_the_wrapped_client_gets_timeouts_idle_and_close_calls():
     inner = Scripted()
     client = EncodingClient(inner, encode)
-    client.timeout_s, client.over = 3.0, lambda: True
+    client.timeout_s = 3.0
+    client.over = lambda: True
     client.connect()
     assert inner.as_connected == (3.0, True)
     assert client.where == "kafka://broker:9092"

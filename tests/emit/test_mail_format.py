@@ -7,7 +7,8 @@ import pytest
 
 from streamkit.emit.mail_format import MailFormat, MailRecord, address_in, image_of, mail_record
 
-JPEG, PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
+JPEG = b"\xff\xd8\xff"
+PNG = b"\x89PNG\r\n\x1a\n"
 FORM = MailFormat("Gate <gate@site.example>", ("a@b.c", "d@e.f"), "{text}", "- {text}", link="http://site")
 
 
@@ -69,9 +70,11 @@ def test_at_most_four_distinct_images_are_attached():
     records = [crop(images[0]), crop(images[0]), crop(b"#!/bin/sh"), crop(PNG), *map(crop, images[1:])]
     attachments = attached(FORM.message("s", records, {}))
     assert attachments == [
-        ("1.jpg", "image/jpeg", images[0]), ("2.png", "image/png", PNG), ("3.jpg", "image/jpeg", images[1]),
+        ("1.jpg", "image/jpeg", images[0]),
+        ("2.png", "image/png", PNG),
+        ("3.jpg", "image/jpeg", images[1]),
         ("4.jpg", "image/jpeg", images[2]),
-    ]  # fmt: skip
+    ]
     assert attached(MailFormat("a@b.c", ("a@b.c",), "", "", images=0).message("s", records, {})) == []
 
 

@@ -132,7 +132,8 @@ def answer(server):
         while head := stream.read(1):
             length = shift = 0
             while (byte := stream.read(1)[0]) & 128:
-                length, shift = length | (byte & 127) << shift, shift + 7
+                length = length | (byte & 127) << shift
+                shift = shift + 7
             packet = stream.read(length | byte << shift)
             if head[0] >> 4 == 1:
                 connection.sendall(b"\x20\x03\x00\x00\x00")

@@ -9,7 +9,7 @@ from support.listener import Listener
 from support.messages import collect
 
 from streamkit.emit.client import Message, SendError, address
-from streamkit.stages.sinks.brokers.mqtt import SCHEMES, MqttClient, MqttSink
+from streamkit.stages.sinks.brokers.mqtt import SCHEMES, MqttClient, MqttSink, PacketLimit
 
 LIMIT = 2000
 
@@ -69,13 +69,9 @@ def test_a_message_of_the_brokers_limit_is_sent_and_a_byte_more_is_refused(topic
 
 @pytest.mark.parametrize(("payload", "size"), [(115, 129), (116, 131), (16371, 16386), (16372, 16388)])
 def test_the_length_field_grows_with_the_length_of_a_message(payload, size):
-    mqtt_client = MqttClient(address("mqtt://h", SCHEMES))
-    mqtt_client._packet_bytes = size - 1
-    assert (
-        mqtt_client._too_large("a" * 7, payload) == f"the message has {size} bytes, and the broker accepts {size - 1}"
-    )
-    mqtt_client._packet_bytes = size
-    assert mqtt_client._too_large("a" * 7, payload) is None
+    refusal = PacketLimit(size - 1).refusal("a" * 7, payload)
+    assert refusal == f"the message has {size} bytes, and the broker accepts {size - 1}"
+    assert PacketLimit(size).refusal("a" * 7, payload) is None
 
 
 def test_records_share_a_message_within_the_brokers_limit(client, there):
@@ -147,7 +143,8 @@ def test_records_are_gathered_only_for_batched_messages(batch, gather_s):
 def test_the_next_message_waits_for_the_oldest_in_flight(client, monkeypatch):
     """As many as the broker announces are always under way: to wait for each alone takes a round trip a message."""
     mqtt_client = client()
-    under_way, seen = [], []
+    under_way = []
+    seen = []
 
     class OneByOne:
         """A connection on which each look brings one acknowledgement, in order."""
@@ -168,9 +165,29 @@ def test_the_next_message_waits_for_the_oldest_in_flight(client, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "letter", ["\0", "\x01", "\t", "\n", "\x1b", "\x1f", "\x7f", "\x80", "\x9f", "\ufdd0", "\ufdef", "\ufffe", "\uffff",
-               "\U0001fffe", "\U0010ffff", chr(0xD800), chr(0xDFFF), "+", "#"]
-)  # fmt: skip
+    "letter",
+    [
+        "\0",
+        "\x01",
+        "\t",
+        "\n",
+        "\x1b",
+        "\x1f",
+        "\x7f",
+        "\x80",
+        "\x9f",
+        "\ufdd0",
+        "\ufdef",
+        "\ufffe",
+        "\uffff",
+        "\U0001fffe",
+        "\U0010ffff",
+        chr(0xD800),
+        chr(0xDFFF),
+        "+",
+        "#",
+    ],
+)
 def test_invalid_characters_of_a_topic_become_underscores(letter):
     assert MqttSink.clean(f"a{letter}b/c") == "a_b/c"
 
@@ -192,10 +209,14 @@ def test_labels_of_unusual_characters_pass_a_real_broker(there):
     counters = Counters()
     stage.context = Context("out", counters=counters)
     stage.open()
-    stage.queue.append([
-        SpoolRecord(stage._topics.fill(("a", letter, "detect", "7"))[0], b"", json.dumps({"source": "_/a"}).encode())
-        for letter in odd
-    ])  # fmt: skip
+    stage.queue.append(
+        [
+            SpoolRecord(
+                stage._topics.fill(("a", letter, "detect", "7"))[0], b"", json.dumps({"source": "_/a"}).encode()
+            )
+            for letter in odd
+        ]
+    )
     stage.sender.run(lambda: not stage.queue.waiting)
     stage.queue.close()
     assert counters.values == {"records sent": len(odd)}
@@ -209,28 +230,27 @@ def test_topic_options_with_invalid_characters_are_refused(option, letter):
         MqttSink(url="mqtt://h", **{option: f"a{letter}b"})
 
 
-def test_a_slow_broker_gets_its_retained_messages_again(client, monkeypatch):
+def test_a_slow_broker_gets_its_retained_messages_again(client, there):
     mqtt_client = client()
-    wait = mqtt_client._wait
-
-    def late(there, what, arrived=b""):
-        raise SendError("no acknowledgement within 10 s")
-
+    timeout_s = mqtt_client.timeout_s
     mqtt_client.retained = {"house/a": b"1"}
-    monkeypatch.setattr(mqtt_client, "_wait", late)
+    mqtt_client.timeout_s = -1.0
     for _ in range(4):
-        with pytest.raises(SendError):
+        with pytest.raises(SendError, match="no acknowledgement within"):
             mqtt_client.idle()
-    monkeypatch.setattr(mqtt_client, "_wait", wait)
+    mqtt_client.timeout_s = timeout_s
     mqtt_client.idle()
     assert mqtt_client.logged == []
-    assert mqtt_client._published["house/a"] == b"1"
+    listener = Listener(there.broker)
+    listener.listen(lambda: "house/a" in listener.retained, "the retained message")
+    assert listener.retained["house/a"] == "1"
+    listener.close()
 
 
 @pytest.mark.parametrize(("less", "parts"), [(0, [[0, 1], [2, 3]]), (1, [[0], [1], [2], [3]])])
 def test_a_message_is_filled_up_to_the_limit(less, parts):
-    mqtt_client = MqttClient(address("mqtt://h", SCHEMES), batch=10)
     messages = [message(n, 60, "a") for n in range(4)]
-    mqtt_client._packet_bytes = 1 + 2 + 2 + 1 + 2 + 1 + len("[,]") + 2 * 60 - less
-    assert list(mqtt_client._parts(messages, range(4))) == parts
-    assert [len(payload) for _, _, payload in mqtt_client._packets(messages)] == ([123] * 2 if less == 0 else [62] * 4)
+    limit = PacketLimit(1 + 2 + 2 + 1 + 2 + 1 + len("[,]") + 2 * 60 - less)
+    packets = list(limit.packets(messages, batch=10))
+    assert [indices for _, indices, _ in packets] == parts
+    assert [len(payload) for *_, payload in packets] == ([123] * 2 if less == 0 else [62] * 4)

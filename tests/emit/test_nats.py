@@ -44,7 +44,8 @@ def server():
     """Make a server that is told other things."""
     if (reason := NatsServer.missing()) is not None:
         pytest.skip(reason)
-    servers, folders = [], []
+    servers = []
+    folders = []
 
     def start(text):
         folders.append(Path(tempfile.mkdtemp(prefix="streamkit-nats-")))
@@ -81,7 +82,8 @@ def ids(there):
 
 
 def test_several_messages_are_in_flight_before_acknowledgements(there, client):
-    waiting, publish = [], client._client.publish
+    waiting = []
+    publish = client._client.publish
 
     async def counted(*words):
         waiting.append(len(waiting) - len(client._answers))
@@ -300,9 +302,13 @@ def key_pair(prefix):
 
 def jwt(kind, name, subject, issuer, **more):
     claims = {
-        "jti": name, "iat": int(time.time()), "iss": issuer.public_key.decode(), "name": name,
-        "sub": subject.public_key.decode(), "nats": {"type": kind, "version": 2, **more},
-    }  # fmt: skip
+        "jti": name,
+        "iat": int(time.time()),
+        "iss": issuer.public_key.decode(),
+        "name": name,
+        "sub": subject.public_key.decode(),
+        "nats": {"type": kind, "version": 2, **more},
+    }
     head = encoded(json.dumps({"typ": "JWT", "alg": "ed25519-nkey"}).encode())
     text = f"{head}.{encoded(json.dumps(claims).encode())}"
     return f"{text}.{encoded(issuer.sign(text.encode()))}"

@@ -144,7 +144,8 @@ def test_an_acknowledgement_lost_in_a_power_cut_loses_no_row(tmp_path):
 
 def synced(monkeypatch, folder):
     """The files that are made to be on the disk, in order, each with what it held at that moment."""
-    synced_files, real = [], os.fsync
+    synced_files = []
+    real = os.fsync
 
     def fsync(handle):
         path = Path(os.readlink(f"/proc/self/fd/{handle}"))
@@ -157,9 +158,7 @@ def synced(monkeypatch, folder):
     return synced_files
 
 
-def test_opening_syncs_acknowledgements_then_the_name_then_the_folder(
-    tmp_path, monkeypatch
-):  # fmt: skip
+def test_opening_syncs_acknowledgements_then_the_name_then_the_folder(tmp_path, monkeypatch):
     """The first decides which runs are forgotten, the second which ids there are, the third that both are found."""
     folder = tmp_path / "s"
     for waiting in (0, 2):
@@ -183,7 +182,8 @@ def test_opening_syncs_acknowledgements_then_the_name_then_the_folder(
 
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_a_failed_sync_at_the_start_is_an_error_and_unlocks_the_spool(which, tmp_path, monkeypatch):
-    calls, real = [], os.fsync
+    calls = []
+    real = os.fsync
 
     def fsync(handle):
         calls.append(handle)
@@ -209,7 +209,8 @@ def test_an_id_is_unique_after_any_power_cut(steps, chance):
         folder = Path(name)
         states = list[dict[str, bytes]]()
         written = 0
-        spool, under_way = Spool(folder, MB), 0
+        spool = Spool(folder, MB)
+        under_way = 0
         for step, n in [*steps, ("t", 100)]:
             if step == "a":
                 spool.append(records(*range(written, written + n), size=3000))
@@ -226,7 +227,8 @@ def test_an_id_is_unique_after_any_power_cut(steps, chance):
                 spool.close()
                 if step == "c":
                     cut(folder, states, chance)
-                spool, under_way = Spool(folder, MB), 0
+                spool = Spool(folder, MB)
+                under_way = 0
                 states.clear()  # all of it was written before the machine started again
             states.append({path.name: path.read_bytes() for path in folder.iterdir()})
         spool.close()

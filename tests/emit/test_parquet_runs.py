@@ -12,7 +12,8 @@ from streamkit.emit.segment_file import SpoolRecord
 from streamkit.emit.sender import SENT
 from streamkit.stages.sinks.parquet import ParquetSink
 
-EARLIER, NOW = "0123456789ab1111", "0123456789ab2222"
+EARLIER = "0123456789ab1111"
+NOW = "0123456789ab2222"
 
 
 def ids(folder):
@@ -21,7 +22,8 @@ def ids(folder):
 
 @pytest.mark.parametrize("whole", [0, 3, 5])
 def test_spooled_records_of_an_earlier_run_and_new_records_are_written_once(whole, tmp_path):
-    left, new = messages([OBJECT] * 5, 1, tmp_path / "a", EARLIER), messages([OBJECT] * 5, 4, tmp_path / "a", NOW)
+    left = messages([OBJECT] * 5, 1, tmp_path / "a", EARLIER)
+    new = messages([OBJECT] * 5, 4, tmp_path / "a", NOW)
     if whole:  # the file is there, and its acknowledgement was lost
         writer = client(tmp_path, every_s=0.0)
         writer.deliver(left[:whole])

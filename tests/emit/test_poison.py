@@ -7,14 +7,14 @@ import pytest
 from support.brokers import PLACES, place  # noqa: F401  a fixture
 from support.mails import event, mailing_fixture  # noqa: F401  a fixture
 from support.messages import collect
-from support.smtp import mail_server  # noqa: F401  a fixture
 
 from streamkit.core.counters import Counters
 from streamkit.core.stage import Context, default_registry
 from streamkit.emit.segment_file import SpoolRecord
 from streamkit.emit.sender import NAME, POISON, REFUSED, SENT
 
-COUNT, BAD = 60, 23
+COUNT = 60
+BAD = 23
 HEAD = {"schema": "streamkit/1", "source": "gate", "pts_s": 0.0}
 
 
@@ -31,7 +31,8 @@ def flow(tmp_path):
         stage = default_registry().get(there.kind)(
             **there.options(), send="frames", timeout=10.0, max_backoff=0.5, spool={"path": str(tmp_path / "s")}
         )
-        counters, logged = Counters(), collect()
+        counters = Counters()
+        logged = collect()
         stage.context = Context("out", counters=counters)
         stage.open()
         stages.append(stage)
@@ -78,7 +79,7 @@ def test_a_record_that_is_never_taken_is_the_only_loss(name, place, flow):  # no
     assert first == [n for n in range(COUNT) if n != BAD]
 
 
-def test_a_mail_that_makes_the_server_hang_up_is_dropped(mail_server, mailing):  # noqa: F811
+def test_a_mail_that_makes_the_server_hang_up_is_dropped(mail_server, mailing):
     server = mail_server()
     server.hang_up_at = b"Poison"
     mailer = mailing(server, batch_window=0.0)

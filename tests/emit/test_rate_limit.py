@@ -20,7 +20,8 @@ def free_s(limit, now_s):
 @example(steps=[0.0] * 9, limit=7, restarts=set(range(9)))
 @given(st.lists(st.floats(0, 2 * HOUR_S), max_size=80), st.integers(1, 7), st.sets(st.integers(0, 79)))
 def test_the_hourly_limit_holds_across_restarts(steps, limit, restarts):
-    now, sent = 1e9, []
+    now = 1e9
+    sent = []
     with TemporaryDirectory() as folder:
         quota = RateLimit(limit, Path(folder) / "mails")
         for n, step in enumerate(steps):

@@ -44,7 +44,8 @@ def test_each_object_is_a_record_with_its_frame():
     assert first_object[0] == ("test", "car", "detect", "none")
     assert len(first_object[0]) == len(VARIABLES["objects"])
     whole = record(video[0])
-    objects, _ = whole.pop("objects"), whole.pop("events")
+    objects = whole.pop("objects")
+    _ = whole.pop("events")
     assert [first_object[1], second_object[1]] == [{**whole, "object": detected} for detected in objects]
     assert nothing == []
     unnamed = sent(RecordSelection("objects", named=False), video)[0]
@@ -65,10 +66,8 @@ def test_events_are_selected_by_name():
     video[0]._state.stage = "crossing"
     video[0].emit("crossed", track_id=7, direction="in")
     video[0].emit("other")
-    all_, some = (
-        sent(RecordSelection("events"), video)[0],
-        sent(RecordSelection("events", when="crossing.crossed"), video)[0],
-    )
+    all_ = sent(RecordSelection("events"), video)[0]
+    some = sent(RecordSelection("events", when="crossing.crossed"), video)[0]
     assert [values for values, _ in all_] == [
         ("test", "crossing", "crossed", "7"),
         ("test", "crossing", "other", "none"),

@@ -21,7 +21,8 @@ def test_unpacking_inverts_packing(first_block, second_block, first):
 
 @given(RECORDS, st.data())
 def test_a_truncated_or_changed_block_is_invalid(records, data):
-    whole, torn = pack(records, 1, 0.0), pack(records, 1 + len(records), 0.0)
+    whole = pack(records, 1, 0.0)
+    torn = pack(records, 1 + len(records), 0.0)
     cut = data.draw(st.integers(0, len(torn) - 1))
     assert unpack(whole + torn[:cut], 1)[1] == len(whole)
     flipped = bytearray(torn)

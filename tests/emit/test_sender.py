@@ -44,7 +44,8 @@ def run(tmp_path):
     spools = []
 
     def go(client, count=10):
-        counters, logged = Counters(), collect()
+        counters = Counters()
+        logged = collect()
         spool = Spool(tmp_path / "s")
         spools.append(spool)
         spool.append([SpoolRecord(b"t/%d" % n, b"k", b'{"n":%d}' % n) for n in range(count)])
@@ -129,7 +130,8 @@ def test_the_dead_letter_file_takes_a_tenth_of_the_spool(tmp_path):
         def deliver(self, messages):
             return dict.fromkeys(range(len(messages)), "no")
 
-    counters, logged = Counters(), collect()
+    counters = Counters()
+    logged = collect()
     spool = Spool(tmp_path / "s", 1_000_000)
     spool.append([SpoolRecord(b"t", b"", b'{"x":"%b"}' % (b"x" * 30_000))] * 5)
     Sender(spool, No(), 0.3, counters).run(lambda: not spool.waiting)
@@ -146,7 +148,7 @@ def test_a_permanently_refused_record_is_dropped_alone(run, tmp_path):
     assert logged[0] == (
         "mqtt://broker:1883 refuses a record for t/3: too large; it is given up, counted, and kept in "
         f"{tmp_path}/s/dead-letters.jsonl"
-    )  # fmt: skip
+    )
 
 
 class Holding(Scripted):

@@ -53,7 +53,8 @@ def flow(tmp_path):
     spools = []
 
     def go(client, count, max_wait_s=4.0, tries=10**6):
-        counters, logged = Counters(), collect()
+        counters = Counters()
+        logged = collect()
         spool = Spool(tmp_path / f"s{len(spools)}", 10_000_000, counters=counters)
         spools.append(spool)
         spool.append([SpoolRecord(b"t", b"", b'{"n":%d}' % n) for n in range(count)])
@@ -301,7 +302,7 @@ def test_gathered_records_fill_the_window_exactly(clock, tmp_path):
 @pytest.mark.parametrize(("gather_s", "failures", "sizes"), [(60.0, 0, [2]), (0.0, 0, [1, 1]), (60.0, 1, [1, 1])])
 def test_records_are_gathered_for_the_clients_window_but_not_after_a_failure(
     gather_s, failures, sizes, clock, tmp_path
-):  # fmt: skip
+):
     client = Breaks(())
     client.gather_s = gather_s
     spool = Spool(tmp_path / "s")

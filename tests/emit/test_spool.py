@@ -46,7 +46,8 @@ def test_unacknowledged_records_are_taken_again(tmp_path):
 
 
 def test_a_waiter_for_several_records_is_woken_once(tmp_path, monkeypatch):
-    spool, woken = Spool(tmp_path / "s"), []
+    spool = Spool(tmp_path / "s")
+    woken = []
     notify_all = spool._changed.notify_all
     monkeypatch.setattr(spool._changed, "notify_all", lambda: (woken.append(spool.waiting), notify_all()))
     with ThreadPoolExecutor(1) as pool:

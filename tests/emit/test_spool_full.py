@@ -18,7 +18,8 @@ from streamkit.emit.spool import DAMAGED, DISK, FULL, OLD, Spool
 @pytest.mark.parametrize("when_full", ["block", "drop_oldest", "stop"])
 def test_a_batch_larger_than_the_spool_is_appended_in_parts(tmp_path, when_full):
     spool = Spool(tmp_path / "s", MB, when_full=when_full)
-    taken_records, over = [], threading.Event()
+    taken_records = []
+    over = threading.Event()
 
     def take():
         while not over.is_set() or spool.waiting:
@@ -38,7 +39,8 @@ def test_a_batch_larger_than_the_spool_is_appended_in_parts(tmp_path, when_full)
 
 @pytest.mark.parametrize("when_full", ["block", "drop_oldest"])
 def test_a_record_larger_than_the_spool_is_the_only_loss(tmp_path, when_full):
-    counters, logged = Counters(), collect()
+    counters = Counters()
+    logged = collect()
     spool = Spool(tmp_path / "s", MB, when_full=when_full, counters=counters)
     spool.append([*records(1, 2), *records(3, size=2 * MB), *records(4)])
     assert bodies(drain(spool)) == [1, 2, 4]
@@ -81,7 +83,8 @@ def test_numbers_stay_in_order_while_a_thread_waits_for_room(tmp_path):
 
 
 def test_a_full_spool_drops_and_counts_the_oldest_records(tmp_path):
-    counters, logged = Counters(), collect()
+    counters = Counters()
+    logged = collect()
     spool = Spool(tmp_path / "s", MB, counters=counters)
     for number in range(0, 20_000, 10):
         spool.append(records(*range(number, number + 10), size=100))
@@ -142,7 +145,8 @@ def test_a_full_spool_blocks_the_pipeline_by_option(tmp_path):
 
 
 def test_expired_records_are_dropped_and_counted(tmp_path):
-    now_s, counters = [1000.0], Counters()
+    now_s = [1000.0]
+    counters = Counters()
     spool = Spool(tmp_path / "s", age_s=60, counters=counters, clock=lambda: now_s[0])
     for number in range(100):
         spool.append(records(number))
@@ -154,7 +158,8 @@ def test_expired_records_are_dropped_and_counted(tmp_path):
 
 
 def test_expired_records_are_counted_once_in_flight_records_are_settled(tmp_path):
-    now_s, counters = [1000.0], Counters()
+    now_s = [1000.0]
+    counters = Counters()
     how = {"age_s": 60, "counters": counters, "clock": lambda: now_s[0]}
     spool = Spool(tmp_path / "s", **how)
     spool.append(records(0))
@@ -172,7 +177,8 @@ def test_expired_records_are_counted_once_in_flight_records_are_settled(tmp_path
 
 
 def test_expired_records_between_others_are_counted_once(tmp_path):
-    now_s, counters = [1000.0], Counters()
+    now_s = [1000.0]
+    counters = Counters()
     how = {"age_s": 60, "counters": counters, "clock": lambda: now_s[0]}
     spool = Spool(tmp_path / "s", **how)
     spool.append(records(0))
@@ -202,7 +208,8 @@ def test_a_spool_of_damaged_records_only_is_empty(tmp_path):
 
 
 def test_expired_segments_are_removed_without_a_reader(tmp_path):
-    now_s, counters = [1000.0], Counters()
+    now_s = [1000.0]
+    counters = Counters()
     spool = Spool(tmp_path / "s", MB, age_s=60, counters=counters, clock=lambda: now_s[0])
     for number in range(600):
         spool.append(records(number, size=1000))
@@ -214,7 +221,8 @@ def test_expired_segments_are_removed_without_a_reader(tmp_path):
 
 
 def test_an_hour_without_a_broker_loses_and_counts_only_records_above_the_limits(tmp_path):
-    now_s, counters = [0.0], Counters()
+    now_s = [0.0]
+    counters = Counters()
     spool = Spool(tmp_path / "s", 2 * MB, age_s=3000, counters=counters, clock=lambda: now_s[0])
     for number in range(36_000):  # 10 a second
         spool.append(records(number, size=20))
@@ -226,7 +234,8 @@ def test_an_hour_without_a_broker_loses_and_counts_only_records_above_the_limits
 
 
 def test_a_full_disk_is_treated_as_a_full_spool(tmp_path, monkeypatch):
-    counters, write = Counters(), os.write
+    counters = Counters()
+    write = os.write
     spool = Spool(tmp_path / "s", MB, counters=counters)
     spool.append(records(*range(10)))
     written = [0]
@@ -264,7 +273,8 @@ class FailingDisk:
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 @pytest.mark.parametrize("before", [0, 3])
 def test_a_partial_block_of_a_full_disk_is_removed_while_the_pipeline_waits(tmp_path, monkeypatch, number, before):
-    counters, logged = Counters(), collect()
+    counters = Counters()
+    logged = collect()
     spool = Spool(tmp_path / "s", MB, when_full="block", counters=counters)
     spool.append(records(*range(before)))
     disk = FailingDisk(monkeypatch, number, number)
@@ -298,7 +308,8 @@ def test_a_partial_block_of_a_failing_disk_is_removed(tmp_path, monkeypatch):
 
 
 def test_a_full_disk_with_nothing_to_drop_loses_the_new_records_only(tmp_path, monkeypatch):
-    counters, logged = Counters(), collect()
+    counters = Counters()
+    logged = collect()
     spool = Spool(tmp_path / "s", MB, counters=counters)
     FailingDisk(monkeypatch, *[errno.ENOSPC] * 3)
     for number in range(3):
@@ -333,7 +344,8 @@ def whole_file(folder, now_s, **options):
 
 
 def test_a_segment_is_removed_when_its_newest_record_expires(tmp_path):
-    now_s, counters = [1000.0], Counters()
+    now_s = [1000.0]
+    counters = Counters()
     spool = whole_file(tmp_path / "s", now_s, age_s=60, counters=counters)
     now_s[0] = 1060.0
     spool.append(records(3))

@@ -16,23 +16,28 @@ HEAD = {"source": "gate", "frame": 3, "pts_s": 1.234}
     [
         (
             {"event": {"kind": "crossed", "stage": "line"}},
-            'An object crossed the line "line" at gate.', "crossed at gate",
+            'An object crossed the line "line" at gate.',
+            "crossed at gate",
         ),
         (
             {"event": {"kind": "reconnected", "stage": "decode", "data": {"cause": "timeout", "away_s": 4.25}}},
-            "The source gate is connected again after 4.2 s (timeout).", "reconnected at gate",
+            "The source gate is connected again after 4.2 s (timeout).",
+            "reconnected at gate",
         ),
         (
             {"event": {"kind": "saved", "stage": "s", "track_id": 8, "data": {"label": "car", "of": OF, "box": []}}},
-            "A snapshot of car at gate was saved for line crossed.", "saved at gate",
+            "A snapshot of car at gate was saved for line crossed.",
+            "saved at gate",
         ),
         (
             {"event": {"kind": "raised", "stage": "alarms", "data": {"alarm": "dark", "text": "the camera\n is dark"}}},
-            "the camera is dark", "dark raised at gate",
+            "the camera is dark",
+            "dark raised at gate",
         ),
         (
             {"event": {"kind": "said", "stage": "s", "data": {"what": "a \n b" + "c" * 300, "text": ""}}},
-            f"Said at gate, from s: what a b{'c' * 269}…", "said at gate",
+            f"Said at gate, from s: what a b{'c' * 269}…",
+            "said at gate",
         ),
         ({"object": {**CAR, "score": 0.987}}, "car at gate (score 0.99)", "car at gate"),
         ({"object": {**CAR, "score": None, "track_id": 7}}, "car at gate (track 7)", "car at gate"),
@@ -41,7 +46,7 @@ HEAD = {"source": "gate", "frame": 3, "pts_s": 1.234}
         ({"objects": []}, "nothing at gate", "frames of gate"),
         ({"objects": [], "error": "detect\n failed"}, "gate: detect failed", "frames of gate"),
     ],
-)  # fmt: skip
+)
 def test_a_record_is_described_in_a_line(record, text, titled):
     assert (summary({**HEAD, **record}), title({**HEAD, **record})) == (text, titled)
 

@@ -189,7 +189,8 @@ def test_a_postgres_that_hangs_in_a_statement_is_disconnected(timeout_s, over, r
     client = PostgresClient(address(there.options()["url"], SCHEMES), "frames", "frames")
     client.connect()
     client.deliver([message(0, RECORDS["frames"])])
-    client.timeout_s, client.over = timeout_s, lambda: over
+    client.timeout_s = timeout_s
+    client.over = lambda: over
     backend = client._connection.info.backend_pid
     os.kill(backend, signal.SIGSTOP)  # the kernel goes on acknowledging what is sent to it
     try:
@@ -198,7 +199,8 @@ def test_a_postgres_that_hangs_in_a_statement_is_disconnected(timeout_s, over, r
         client.close()
     finally:
         os.kill(backend, signal.SIGCONT)
-    client.timeout_s, client.over = 10.0, lambda: False
+    client.timeout_s = 10.0
+    client.over = lambda: False
     client.connect()
     client.deliver([message(n, RECORDS["frames"]) for n in range(3)])
     client.close()

@@ -99,7 +99,8 @@ def test_a_webhook_with_an_invalid_certificate_is_refused(certificates):
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.received, server.handle_error = [], lambda request, address: None
+        server.received = []
+        server.handle_error = lambda request, address: None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificates / "cert.pem", certificates / "key.pem")
         server.socket = context.wrap_socket(server.socket, server_side=True)

@@ -30,13 +30,15 @@ def nearest_resize_of_opset_10(network):
 
 def nearest_resize_by_a_fraction(network):
     """Four pixels become eight, as with a factor of 2, but are read at x / 2.1."""
-    first, scales = network.convolution(network.images, 8, 8), network.constant([1, 1, 2.1, 2.1])
+    first = network.convolution(network.images, 8, 8)
+    scales = network.constant([1, 1, 2.1, 2.1])
     how = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     return network.node("Resize", first, "", scales, mode="nearest", **how)
 
 
 def linear_resize_by_a_fraction(network):
-    first, scales = network.convolution(network.images, 8, 8), network.constant([1, 1, 2.1, 2.1])
+    first = network.convolution(network.images, 8, 8)
+    scales = network.constant([1, 1, 2.1, 2.1])
     return network.node("Resize", first, "", scales, mode="linear")
 
 

@@ -17,7 +17,8 @@ FRAMES = [EvaluatedFrame("a", n, n / 25, 640, 360) for n in range(COUNT)]
 
 def box_of(index, frame):
     """An object that moves 8 pixels a frame; every object at another height."""
-    x, y = 40 + 8 * frame, 20 + 80 * index
+    x = 40 + 8 * frame
+    y = 20 + 80 * index
     return [x, y, x + 50, y + 40]
 
 
@@ -34,14 +35,20 @@ def truth_of(folder, *, shift=0, scale=1.0, boxes=box_of):
 
 def checked(truth, *, inferred=range(COUNT), objects=4):
     flat = FlatBoxes.of(
-        (frame, np.array([box_of(n, frame) for n in range(objects)], float).reshape(-1, 4), np.full(objects, 0.9),
-         np.zeros(objects, int), np.full(objects, -1), np.zeros(objects, bool))
+        (
+            frame,
+            np.array([box_of(n, frame) for n in range(objects)], float).reshape(-1, 4),
+            np.full(objects, 0.9),
+            np.zeros(objects, int),
+            np.full(objects, -1),
+            np.zeros(objects, bool),
+        )
         for frame in inferred
-    )  # fmt: skip
+    )
     ran = np.array(inferred, np.int64)
     seen = Observations(
         FRAMES, ("car",), 1, _truth_boxes(truth, FRAMES), flat, flat, flat, ran, True, [], None, [], [], 0, {}, []
-    )  # fmt: skip
+    )
     return check_alignment(seen, truth)
 
 
@@ -76,9 +83,17 @@ def test_yolo_labels_from_0_are_noted_with_the_option(tmp_path):
 
 @pytest.mark.parametrize(
     ("scale", "message"),
-    [(3.0, "times 1/3, "), (2.0, "times 1/2, "), (1.5, "times 2/3, "), (4 / 3, "times 3/4, "), (0.75, "times 4/3, "),
-     (2 / 3, "times 3/2, "), (0.5, "times 2, "), (1 / 3, "times 3, ")],
-)  # fmt: skip
+    [
+        (3.0, "times 1/3, "),
+        (2.0, "times 1/2, "),
+        (1.5, "times 2/3, "),
+        (4 / 3, "times 3/4, "),
+        (0.75, "times 4/3, "),
+        (2 / 3, "times 3/2, "),
+        (0.5, "times 2, "),
+        (1 / 3, "times 3, "),
+    ],
+)
 def test_boxes_of_another_size_are_noted(tmp_path, scale, message):
     with pytest.raises(ConfigError, match=f"is of another size than the source a: {message}its boxes .* by 1.00"):
         checked(truth_of(tmp_path, scale=scale))

@@ -21,11 +21,18 @@ FAR = (400, 100, 500, 200)
 
 def boxes(*rows):
     """Rows of class, box, score and track."""
-    return FlatBoxes.of([(
-        0, np.array([box for _, box, *_ in rows], float).reshape(-1, 4), np.array([r[2] for r in rows], float),
-        np.array([NAMES.index(r[0]) for r in rows], int), np.array([r[3] for r in rows], int),
-        np.zeros(len(rows), bool),
-    )])  # fmt: skip
+    return FlatBoxes.of(
+        [
+            (
+                0,
+                np.array([box for _, box, *_ in rows], float).reshape(-1, 4),
+                np.array([r[2] for r in rows], float),
+                np.array([NAMES.index(r[0]) for r in rows], int),
+                np.array([r[3] for r in rows], int),
+                np.zeros(len(rows), bool),
+            )
+        ]
+    )
 
 
 FROM_A_FILE = "{stage: detections, path: samples/street.truth.jsonl"
@@ -33,7 +40,7 @@ FROM_A_FILE = "{stage: detections, path: samples/street.truth.jsonl"
 
 def causes(
     truth, detected=(), low=(), raw=(), *, options="", track=None, inferred=(0,), frames=FRAMES, detector="{model: demo"
-):  # fmt: skip
+):
     stages = f"  detect: {detector}{options}}}\n" + (f"  track: {track}\n" if track else "")
     text = f"sources: {{a: samples/street.mp4}}\nstages:\n{stages}"
     graph = build(read_text(text, folder=Path(__file__).resolve().parents[2]))
@@ -57,8 +64,14 @@ CAR = ("car", AT, 1, 1)
         ("nms", {"raw": [("car", AT, 0.6, -1), ("car", FAR, 0.9, -1)], "low": [("car", FAR, 0.9, -1)]}),
         ("size", {"raw": [("car", AT, 0.6, -1)], "low": [("car", AT, 0.6, -1)], "options": ", min_size: 150"}),
         ("size", {"raw": [("car", AT, 0.6, -1)], "low": [("car", AT, 0.6, -1)], "options": ", max_size: 50"}),
-        ("top_k", {"raw": [("car", AT, 0.6, -1)], "low": [("car", AT, 0.6, -1), ("car", FAR, 0.9, -1)],
-                   "options": ", top_k: 1"}),
+        (
+            "top_k",
+            {
+                "raw": [("car", AT, 0.6, -1)],
+                "low": [("car", AT, 0.6, -1), ("car", FAR, 0.9, -1)],
+                "options": ", top_k: 1",
+            },
+        ),
         ("removed by a later stage", {"raw": [("car", AT, 0.6, -1)], "low": [("car", AT, 0.6, -1)]}),
         ("wrong class", {"raw": [("bike", AT, 0.6, -1)], "detected": [("bike", AT, 0.6, 1)]}),
         ("wrong class", {"raw": [("bike", AT, 0.6, -1)]}),
@@ -67,7 +80,7 @@ CAR = ("car", AT, 1, 1)
         ("min_score", {"low": [("car", AT, 0.2, -1)], "options": ", roi: [[0, 0], [640, 0], [640, 210], [0, 210]]"}),
         ("every", {"inferred": (), "options": ", every: 2"}),
     ],
-)  # fmt: skip
+)
 def test_each_miss_has_its_cause(cause, scene):
     assert causes([CAR], **scene) == [(0, cause)]
 
@@ -107,9 +120,14 @@ def test_two_objects_with_a_common_box_are_merged():
 
 @pytest.mark.parametrize(
     ("score", "method", "cause"),
-    [(0.05, "bytetrack", "track.low_score"), (0.3, "bytetrack", "track.high_score"), (0.05, "sort", "track.high_score"),
-     (0.45, "bytetrack", "track.new_score"), (0.7, "bytetrack", "track.confirm")],
-)  # fmt: skip
+    [
+        (0.05, "bytetrack", "track.low_score"),
+        (0.3, "bytetrack", "track.high_score"),
+        (0.05, "sort", "track.high_score"),
+        (0.45, "bytetrack", "track.new_score"),
+        (0.7, "bytetrack", "track.confirm"),
+    ],
+)
 def test_a_detected_object_without_a_track_names_the_trackers_threshold(score, method, cause):
     assert causes([CAR], [("car", AT, score, -1)], track=f"{{method: {method}}}") == [(0, cause)]
 

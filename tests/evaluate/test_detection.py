@@ -16,20 +16,43 @@ FRAMES = [EvaluatedFrame("a", n, n / 25, 640, 480) for n in range(30)]
 def truth_and_results(seed):
     """Truth and results as the rows of COCO's files."""
     rng = np.random.default_rng(seed)
-    truth, results = [], []
+    truth = []
+    results = []
     for image in range(1, len(FRAMES) + 1):
         for _ in range(rng.integers(0, 9)):
-            x, y, w, h = rng.uniform(0, 400), rng.uniform(0, 300), *rng.uniform(8, 150, 2)
+            x = rng.uniform(0, 400)
+            y = rng.uniform(0, 300)
+            w, h = rng.uniform(8, 150, 2)
             crowd = int(rng.random() < 0.1)
             category = int(rng.integers(1, 4))
-            truth.append({"id": len(truth) + 1, "image_id": image, "category_id": category, "bbox": [x, y, w, h],
-                          "area": w * h * rng.uniform(0.3, 1), "iscrowd": crowd})  # fmt: skip
+            truth.append(
+                {
+                    "id": len(truth) + 1,
+                    "image_id": image,
+                    "category_id": category,
+                    "bbox": [x, y, w, h],
+                    "area": w * h * rng.uniform(0.3, 1),
+                    "iscrowd": crowd,
+                }
+            )
             for _ in range(rng.integers(0, 3)):
                 dx, dy = rng.normal(0, 0.12, 2) * (w, h)
-                results.append({"image_id": image, "category_id": category, "bbox": [x + dx, y + dy, w, h],
-                                "score": float(rng.random())})  # fmt: skip
-        results.append({"image_id": image, "category_id": int(rng.integers(1, 4)), "bbox": [500, 20, 60, 60],
-                        "score": float(rng.random())})  # fmt: skip
+                results.append(
+                    {
+                        "image_id": image,
+                        "category_id": category,
+                        "bbox": [x + dx, y + dy, w, h],
+                        "score": float(rng.random()),
+                    }
+                )
+        results.append(
+            {
+                "image_id": image,
+                "category_id": int(rng.integers(1, 4)),
+                "bbox": [500, 20, 60, 60],
+                "score": float(rng.random()),
+            }
+        )
     return truth, results
 
 
@@ -90,8 +113,13 @@ def test_precision_and_recall_count_hits_misses_and_false_positives():
     overall_rates = rates(truth, detections, matches, CLASSES)
     assert (overall_rates["precision"], overall_rates["recall"]) == pytest.approx((1 / 3, 1 / 3))
     assert overall_rates["per_class"]["car"] == {
-        "truth": 2, "hits": 1, "false": 2, "missed": 1, "precision": pytest.approx(1 / 3), "recall": 0.5,
-    }  # fmt: skip
+        "truth": 2,
+        "hits": 1,
+        "false": 2,
+        "missed": 1,
+        "precision": pytest.approx(1 / 3),
+        "recall": 0.5,
+    }
     assert overall_rates["per_class"]["bike"]["precision"] is None
 
 
@@ -102,7 +130,8 @@ def test_more_boxes_than_coco_keeps_are_all_counted():
 
 
 def test_without_detections_precision_is_undefined_and_ap_is_zero():
-    truth, none = boxes((0, 0, 0, 0, 1, False)), boxes()
+    truth = boxes((0, 0, 0, 0, 1, False))
+    none = boxes()
     assert average_precision(truth, none, FRAMES, CLASSES)["ap"] == 0
     overall_rates = rates(truth, none, match(truth, none, FRAMES, CLASSES), CLASSES)
     assert (overall_rates["precision"], overall_rates["recall"]) == (None, 0)

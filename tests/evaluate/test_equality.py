@@ -77,9 +77,13 @@ def test_eval_equals_pycocotools_and_trackeval_on_the_sample(here: Here, root, t
         official = trackeval_scores(folder, [("street", *both, len(lines))])
         class_scores = report["tracking"]["per_class"][name]
         assert [class_scores[key] for key in ("hota", "deta", "assa", "mota", "idf1")] == pytest.approx(
-            [*(official["HOTA"][key].mean() for key in ("HOTA", "DetA", "AssA")), official["CLEAR"]["MOTA"],
-             official["Identity"]["IDF1"]], abs=1e-6
-        )  # fmt: skip
+            [
+                *(official["HOTA"][key].mean() for key in ("HOTA", "DetA", "AssA")),
+                official["CLEAR"]["MOTA"],
+                official["Identity"]["IDF1"],
+            ],
+            abs=1e-6,
+        )
         assert (class_scores["switches"], class_scores["fragments"]) == (
             official["CLEAR"]["IDSW"],
             official["CLEAR"]["Frag"],

@@ -76,8 +76,9 @@ def test_the_text_lists_at_most_eight_rows():
         assert lines[9:] == [*more, ""]
 
 
-@pytest.mark.parametrize(("lost", "text"), [(0, ""), (1, ", after 1 frame without a track"),
-                                            (12, ", after 12 frames without a track")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("lost", "text"), [(0, ""), (1, ", after 1 frame without a track"), (12, ", after 12 frames without a track")]
+)
 def test_the_time_without_a_track_is_shown(lost, text):
     error = {"source": "a", "label": "car", "id": 7, "before": 3, "after": 9, "lost": lost, "frame": 5}
     for kind, what in (("switch", "track 3 to 9"), ("fragment", "track 9")):

@@ -8,8 +8,14 @@ NOTHING = {"ap": 0.5, "ap_large": None, "per_class": {"car": {"recall": None}}}
 
 
 def report_of(**parts):
-    report = {"detection": NOTHING, "tracking": None, "tracking_missing": "the truth has no ids", "counts": None,
-             "counts_missing": "the pipeline has no line_counter", "speed": {"fps": 20.0}}  # fmt: skip
+    report = {
+        "detection": NOTHING,
+        "tracking": None,
+        "tracking_missing": "the truth has no ids",
+        "counts": None,
+        "counts_missing": "the pipeline has no line_counter",
+        "speed": {"fps": 20.0},
+    }
     return {**report, **parts}
 
 

@@ -16,7 +16,8 @@ def rows_of(path):
 
 def flat(sequences):
     """Rows of frame, id, x, y, w, h of each sequence as boxes of one class, and the frames."""
-    frames, parts = [], []
+    frames = []
+    parts = []
     for name, rows, count in sequences:
         for frame in range(count):
             frame_rows = rows[rows[:, 0] == frame + 1]
@@ -32,11 +33,13 @@ def flat(sequences):
 def walk(seed, count=60, people=5):
     """People who walk, and a tracker that loses some and confuses others: rows of truth and of tracks."""
     rng = np.random.default_rng(seed)
-    truth, tracks = [], []
+    truth = []
+    tracks = []
     names = {person: person + 1 for person in range(people)}
     for frame in range(1, count + 1):
         for person in range(people):
-            x, y = 40.5 + 90 * person + 2 * frame * (-1) ** person, 100.25 + 10 * np.sin(frame / 7 + person)
+            x = 40.5 + 90 * person + 2 * frame * (-1) ** person
+            y = 100.25 + 10 * np.sin(frame / 7 + person)
             truth.append((frame, person + 1, x, y, 40, 90))
             if rng.random() < 0.02:
                 names[person] = int(rng.integers(20, 10_000))
@@ -48,12 +51,17 @@ def walk(seed, count=60, people=5):
 def compare(tmp_path, sequences):
     truth, frames = flat([(name, real, count) for name, real, _, count in sequences])
     detections, _ = flat([(name, tracks, count) for name, _, tracks, count in sequences])
-    scores, theirs = tracking_scores(truth, detections, frames, ["person"]), trackeval_scores(tmp_path, sequences)
+    scores = tracking_scores(truth, detections, frames, ["person"])
+    theirs = trackeval_scores(tmp_path, sequences)
     expected = {
-        "hota": theirs["HOTA"]["HOTA"].mean(), "deta": theirs["HOTA"]["DetA"].mean(),
-        "assa": theirs["HOTA"]["AssA"].mean(), "mota": theirs["CLEAR"]["MOTA"], "idf1": theirs["Identity"]["IDF1"],
-        "switches": theirs["CLEAR"]["IDSW"], "fragments": theirs["CLEAR"]["Frag"],
-    }  # fmt: skip
+        "hota": theirs["HOTA"]["HOTA"].mean(),
+        "deta": theirs["HOTA"]["DetA"].mean(),
+        "assa": theirs["HOTA"]["AssA"].mean(),
+        "mota": theirs["CLEAR"]["MOTA"],
+        "idf1": theirs["Identity"]["IDF1"],
+        "switches": theirs["CLEAR"]["IDSW"],
+        "fragments": theirs["CLEAR"]["Frag"],
+    }
     for part in (scores, scores["per_class"]["person"]):
         assert {name: part[name] for name in expected} == pytest.approx(expected, abs=1e-6)
     errors = track_errors(truth, detections, frames, ["person"])
@@ -68,7 +76,8 @@ def test_scores_equal_trackeval_on_files(tmp_path):
 
 def test_scores_equal_trackeval_on_a_published_result(tmp_path, test_data):
     folder = test_data / "mot" / "TUD-Campus"
-    truth, tracks = rows_of(folder / "gt" / "gt.txt"), rows_of(folder / "tracker_result_test.txt")
+    truth = rows_of(folder / "gt" / "gt.txt")
+    tracks = rows_of(folder / "tracker_result_test.txt")
     scores = compare(tmp_path, [("campus", truth, tracks, 71)])
     assert (scores["mota"], scores["idf1"]) == pytest.approx((0.526, 0.558), abs=0.0005)
 
@@ -86,8 +95,11 @@ FRAMES = [EvaluatedFrame("a", n, n / 25, 640, 480) for n in range(8)]
 
 def test_a_switch_and_a_fragment_are_named_with_their_frames():
     truth = of(*((frame, 7, 0) for frame in range(8)), *((frame, 8, 100) for frame in range(8)))
-    tracks = of(*((frame, 1, 0) for frame in (0, 1, 2)), *((frame, 5, 0) for frame in (3, 4, 5, 6, 7)),
-               *((frame, 2, 100) for frame in (0, 1, 4, 5, 6, 7)))  # fmt: skip
+    tracks = of(
+        *((frame, 1, 0) for frame in (0, 1, 2)),
+        *((frame, 5, 0) for frame in (3, 4, 5, 6, 7)),
+        *((frame, 2, 100) for frame in (0, 1, 4, 5, 6, 7)),
+    )
     errors = track_errors(truth, tracks, FRAMES, ["person"])
     assert [(e.kind, e.frame, e.object_id, e.before, e.after, e.lost) for e in errors] == [
         ("switch", 3, 7, 1, 5, 0),

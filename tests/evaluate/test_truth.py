@@ -12,7 +12,8 @@ from streamkit.evaluate.truth import Truth, TruthOptions
 # frame, id, class, x1, y1, x2, y2
 ROWS = [(0, 1, "car", 64, 36, 128, 72), (0, 2, "person", 320, 180, 352, 252), (2, 1, "car", 96, 36, 160, 72)]
 LABELS = ["car", "person"]
-W, H = 640, 360
+W = 640
+H = 360
 
 
 def jsonl(folder):
@@ -38,9 +39,9 @@ def coco(folder, size=(W, H)):
 
 def mot(folder):
     path = folder / "gt.txt"
-    path.write_text("".join(
-        f"{f + 1},{i},{x},{y},{X - x},{Y - y},1,{LABELS.index(c) + 1},1\n" for f, i, c, x, y, X, Y in ROWS
-    ))  # fmt: skip
+    path.write_text(
+        "".join(f"{f + 1},{i},{x},{y},{X - x},{Y - y},1,{LABELS.index(c) + 1},1\n" for f, i, c, x, y, X, Y in ROWS)
+    )
     return path
 
 
@@ -74,9 +75,15 @@ def shown(truth):
 
 @pytest.mark.parametrize(
     ("make", "options"),
-    [(jsonl, {}), (coco, {}), (mot, {"labels": ("car", "person")}), (yolo, {}),
-     (lambda folder: yolo(folder, first=0), {}), (lambda folder: yolo(folder, names="names: {0: car, 1: person}"), {})],
-)  # fmt: skip
+    [
+        (jsonl, {}),
+        (coco, {}),
+        (mot, {"labels": ("car", "person")}),
+        (yolo, {}),
+        (lambda folder: yolo(folder, first=0), {}),
+        (lambda folder: yolo(folder, names="names: {0: car, 1: person}"), {}),
+    ],
+)
 def test_every_format_gives_the_same_truth(tmp_path, make, options):
     truth = read(make(tmp_path), **options)
     assert shown(truth) == ROWS
@@ -236,8 +243,12 @@ def coco_with(**parts):
 @pytest.mark.parametrize(
     ("make", "options", "message"),
     [
-        (jsonl, {"classes": ("truck", "bus")}, "no class in common: the truth has car, person; the pipeline finds "
-                                             "truck, bus. Rename them with --map, as in --map car=truck"),
+        (
+            jsonl,
+            {"classes": ("truck", "bus")},
+            "no class in common: the truth has car, person; the pipeline finds "
+            "truck, bus. Rename them with --map, as in --map car=truck",
+        ),
         (jsonl, {"mapping": {"cra": "car"}}, "--map cra: the truth has no class 'cra'; did you mean 'car'"),
         (jsonl, {"mapping": {"car": "cra"}}, "--map car=cra: the pipeline has no class 'cra'; did you mean 'car'"),
         (jsonl, {"sources": ("a", "b")}, r"is one file, and the pipeline has 2 sources \(a, b\); write \{source\}"),
@@ -268,7 +279,7 @@ def coco_with(**parts):
         (lambda folder: yolo(folder, first=0), {"first_frame": 1}, "frame 0, before --first-frame 1"),
         (lambda folder: yolo(folder, names="nc: 2"), {}, "data.yaml must have names"),
     ],
-)  # fmt: skip
+)
 def test_an_invalid_truth_gives_a_single_message_with_the_fix(tmp_path, make, options, message):
     with pytest.raises(ConfigError, match=message):
         read(make(tmp_path), **options)

@@ -22,10 +22,16 @@ ELSEWHERE = (40, 200, 120, 300)
 def boxes(by_frame):
     """Boxes of class 0 by frame."""
     return FlatBoxes.of(
-        (frame, np.array(rows, float).reshape(-1, 4), np.full(len(rows), 0.9), np.zeros(len(rows), int),
-         np.full(len(rows), -1), np.zeros(len(rows), bool))
+        (
+            frame,
+            np.array(rows, float).reshape(-1, 4),
+            np.full(len(rows), 0.9),
+            np.zeros(len(rows), int),
+            np.full(len(rows), -1),
+            np.zeros(len(rows), bool),
+        )
         for frame, rows in sorted(by_frame.items())
-    )  # fmt: skip
+    )
 
 
 def evaluation(root, truth, objects, count=40):

@@ -21,9 +21,15 @@ def opened(path):
 
 
 ABOUT = {
-    "width": 8, "height": 8, "source": "gate", "frame": 0, "pts_s": 0.0, "collected": "2026-11-20T00:00:00.000Z",
-    "reason": "random", "objects": [],
-}  # fmt: skip
+    "width": 8,
+    "height": 8,
+    "source": "gate",
+    "frame": 0,
+    "pts_s": 0.0,
+    "collected": "2026-11-20T00:00:00.000Z",
+    "reason": "random",
+    "objects": [],
+}
 
 
 def put(folder, name):
@@ -37,7 +43,8 @@ def images(path):
 
 
 def test_each_writer_sees_the_lines_of_the_others_once(tmp_path):
-    first, other = opened(tmp_path / "c"), opened(tmp_path / "c")
+    first = opened(tmp_path / "c")
+    other = opened(tmp_path / "c")
     assert put(first, "a") == []
     assert put(other, "b") == ["images/a.jpg"]
     assert put(first, "c") == ["images/b.jpg"]
@@ -60,7 +67,8 @@ def test_a_torn_line_is_removed_before_the_next(tmp_path):
 
 
 def test_a_last_line_without_a_line_break_is_kept(tmp_path):
-    folder, lines = opened(tmp_path / "c"), tmp_path / "c" / "collected.jsonl"
+    folder = opened(tmp_path / "c")
+    lines = tmp_path / "c" / "collected.jsonl"
     put(folder, "a")
     put(folder, "b")
     lines.write_bytes(lines.read_bytes().rstrip(b"\n"))
@@ -71,7 +79,8 @@ def test_a_last_line_without_a_line_break_is_kept(tmp_path):
 
 
 def test_a_replaced_removed_or_shortened_file_is_read_again(tmp_path):
-    folder, lines = opened(tmp_path / "c"), tmp_path / "c" / "collected.jsonl"
+    folder = opened(tmp_path / "c")
+    lines = tmp_path / "c" / "collected.jsonl"
     for name in "abc":
         put(folder, name)
     lines.write_text("".join(lines.read_text().splitlines(keepends=True)[:1]))  # in place
@@ -176,7 +185,8 @@ def test_killed_writers_leave_complete_lines_and_images(tmp_path):
 
 
 def test_several_processes_may_create_the_folder_at_once(tmp_path, monkeypatch):
-    real, others = os.open, []
+    real = os.open
+    others = []
 
     def slow(path, *args):
         if Path(path).name == "collected.jsonl" and not others:

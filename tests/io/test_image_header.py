@@ -13,12 +13,16 @@ from hypothesis import strategies as st
 from streamkit.io.image_header import image_size
 
 KINDS = {
-    "png": [], "bmp": [], "webp": [cv2.IMWRITE_WEBP_QUALITY, 101], "jpg": [],
+    "png": [],
+    "bmp": [],
+    "webp": [cv2.IMWRITE_WEBP_QUALITY, 101],
+    "jpg": [],
     "jpg progressive": [cv2.IMWRITE_JPEG_PROGRESSIVE, 1],
     "jpg restarts": [cv2.IMWRITE_JPEG_RST_INTERVAL, 1],
     "webp lossy": [cv2.IMWRITE_WEBP_QUALITY, 60],
-    "tif": [], "tif lzw": [cv2.IMWRITE_TIFF_COMPRESSION, 5],
-}  # fmt: skip
+    "tif": [],
+    "tif lzw": [cv2.IMWRITE_TIFF_COMPRESSION, 5],
+}
 
 
 def encoded(kind, width, height, channels=3):
@@ -42,9 +46,11 @@ def test_the_header_gives_the_size_decoded_by_opencv(kind, channels, size):
 
 
 def vp8x(width, height):
-    return b"RIFF\0\0\0\0WEBPVP8X" + struct.pack("<II", 10, 0) + b"".join(
-        (n - 1).to_bytes(3, "little") for n in (width, height)
-    )  # fmt: skip
+    return (
+        b"RIFF\0\0\0\0WEBPVP8X"
+        + struct.pack("<II", 10, 0)
+        + b"".join((n - 1).to_bytes(3, "little") for n in (width, height))
+    )
 
 
 def tiff(order, entries, big=False):
@@ -72,7 +78,7 @@ def tiff(order, entries, big=False):
         # a JPEG with fill bytes, a marker without a length, and a table before the size
         (b"\xff\xd8\xff\xff\x01\xff\xc4\0\4ab\xff\xff\xff\xc2\0\x11\10\0\5\0\6\3", (6, 5)),
     ],
-)  # fmt: skip
+)
 def test_headers_not_written_by_opencv_are_read(data, size):
     assert size_of(data) == size
 
@@ -80,18 +86,30 @@ def test_headers_not_written_by_opencv_are_read(data, size):
 @pytest.mark.parametrize(
     "data",
     [
-        b"", b"P6 60000 60000 255\n", b"GIF89a\1\0\1\0" + bytes(20), b"\x76\x2f\x31\x01" + bytes(40),
-        b"\x89PNG\r\n\x1a\n\0\0\0\rIDAT" + bytes(40), b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(40),
-        b"\xff\xd8\xff\xd9", b"\xff\xd8\xff\xda\0\2\xff\xc0\0\x11\10\0\5\0\6\3", b"\xff\xd8\0\0\0\0",
-        b"\xff\xd8\xff\xc0\0\x11\10\0\0\0\0", b"BM" + bytes(12) + struct.pack("<Iii", 40, -70, 80),
-        b"\xff\xd8\xff\xc0\0\x11\10\0\5\0\0", b"\xff\xd8\xff\xc0\0\x11\10\0\0\0\6",
-        b"BM" + bytes(12) + struct.pack("<Iii", 40, 0, 80), b"BM" + bytes(12) + struct.pack("<Iii", 40, 70, 0),
-        tiff("<", [(256, 3, b"\1\0")]), tiff("<", [(257, 3, b"\1\0")]),
+        b"",
+        b"P6 60000 60000 255\n",
+        b"GIF89a\1\0\1\0" + bytes(20),
+        b"\x76\x2f\x31\x01" + bytes(40),
+        b"\x89PNG\r\n\x1a\n\0\0\0\rIDAT" + bytes(40),
+        b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(40),
+        b"\xff\xd8\xff\xd9",
+        b"\xff\xd8\xff\xda\0\2\xff\xc0\0\x11\10\0\5\0\6\3",
+        b"\xff\xd8\0\0\0\0",
+        b"\xff\xd8\xff\xc0\0\x11\10\0\0\0\0",
+        b"BM" + bytes(12) + struct.pack("<Iii", 40, -70, 80),
+        b"\xff\xd8\xff\xc0\0\x11\10\0\5\0\0",
+        b"\xff\xd8\xff\xc0\0\x11\10\0\0\0\6",
+        b"BM" + bytes(12) + struct.pack("<Iii", 40, 0, 80),
+        b"BM" + bytes(12) + struct.pack("<Iii", 40, 70, 0),
+        tiff("<", [(256, 3, b"\1\0")]),
+        tiff("<", [(257, 3, b"\1\0")]),
         tiff("<", [(256, 5, b"\1\0"), (257, 5, b"\1\0")]),
         b"RIFF\0\0\0\0WEBPVP8 " + bytes(20),
-        b"RIFF\0\0\0\0WAVEVP8X" + bytes(20), vp8x(5, 5)[:-1], b"RIFF\0\0\0\0WEBPVP8L" + bytes(20),
+        b"RIFF\0\0\0\0WAVEVP8X" + bytes(20),
+        vp8x(5, 5)[:-1],
+        b"RIFF\0\0\0\0WEBPVP8L" + bytes(20),
     ],
-)  # fmt: skip
+)
 def test_headers_without_a_size_give_none(data):
     assert size_of(data) is None
 

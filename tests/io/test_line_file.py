@@ -26,7 +26,7 @@ def names(folder):
     return sorted(os.listdir(folder))
 
 
-def test_a_file_is_whole_at_close(tmp_path):
+def test_a_file_is_complete_at_close(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"old\n")
     out = LineFile(str(path))
@@ -87,7 +87,7 @@ def test_a_camera_appends_and_is_readable_at_once(tmp_path):
         ("append", NOON, b"old\nnew\n"),
     ],
 )
-def test_if_exists(tmp_path, if_exists, time_s, expected):
+def test_if_exists_decides_about_an_existing_file(tmp_path, if_exists, time_s, expected):
     path = tmp_path / "a.txt"
     path.write_bytes(b"old\n")
     out = LineFile(str(path), if_exists=if_exists)
@@ -138,7 +138,8 @@ def test_a_file_without_lines_is_written(tmp_path):
     ],
 )
 def test_a_torn_line_is_removed_before_appending(tmp_path, before, after, torn):
-    path, counters = tmp_path / "a.txt", Counters()
+    path = tmp_path / "a.txt"
+    counters = Counters()
     path.write_bytes(before)
     out = LineFile(
         str(path), header=HEADER, if_exists="append", is_whole=lambda line: line == b"whole", counters=counters
@@ -168,7 +169,7 @@ def test_rotation_by_size_numbers_a_videos_files(tmp_path):
     assert parts == [b"n\n001\n002\n", b"n\n003\n004\n", b"n\n005\n"]
 
 
-def test_a_line_longer_than_the_size_is_a_file_of_its_own(tmp_path):
+def test_a_line_longer_than_the_size_gets_a_separate_file(tmp_path):
     out = LineFile(str(tmp_path / "a.txt"), rotate={"size": 4})
     out.open()
     for line in (b"123456789\n", b"1\n"):
@@ -178,7 +179,7 @@ def test_a_line_longer_than_the_size_is_a_file_of_its_own(tmp_path):
     assert (tmp_path / "a-2.txt").read_bytes() == b"1\n"
 
 
-def test_rotation_by_the_clock_puts_a_cameras_file_aside(tmp_path):
+def test_rotation_by_time_renames_the_file_of_a_camera(tmp_path):
     out = LineFile(str(tmp_path / "a.txt"), header=HEADER, rotate={"every": 3600})
     out.open()
     for second, text in ((0, b"a\n"), (3599.5, b"b\n"), (3600, b"c\n"), (9000, b"d\n")):
@@ -190,7 +191,7 @@ def test_rotation_by_the_clock_puts_a_cameras_file_aside(tmp_path):
     assert (tmp_path / "a.txt").read_bytes() == b"n\nd\n"
 
 
-def test_a_file_of_the_hour_before_is_put_aside_after_a_restart(tmp_path):
+def test_a_file_of_an_earlier_hour_is_rotated_after_a_restart(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"old\n")
     os.utime(path, (NOON - 10, NOON - 10))
@@ -249,7 +250,7 @@ def test_a_full_disk_leaves_no_file_of_a_video(tmp_path):
     [(errno.ENOSPC, "the disk is full"), (errno.EDQUOT, "the disk quota is used up")],
     ids=["full", "quota"],
 )
-def test_a_full_disk_leaves_whole_lines_of_a_camera_which_go_on_later(tmp_path, error_number, reason):
+def test_a_full_disk_leaves_complete_lines_and_writing_resumes_later(tmp_path, error_number, reason):
     counters = Counters()
     out = LineFile(str(tmp_path / "a.txt"), counters=counters)
     out.open()
@@ -315,15 +316,16 @@ def test_a_partial_line_of_any_length_is_removed(size, head, tmp_path):
     assert logged == [f"{path} ended with an incomplete line, which was removed"]
 
 
-def test_a_last_line_without_a_newline_is_looked_at_alone(tmp_path):
-    path, seen = tmp_path / "a.txt", []
+def test_only_a_last_line_without_a_newline_is_checked_for_completeness(tmp_path):
+    path = tmp_path / "a.txt"
+    seen = []
     path.write_bytes(b"one\n" + b"y" * 70_000)
     opened(path, if_exists="append", is_whole=lambda line: seen.append(line) or True).close()
     assert seen == [b"y" * 70_000]
     assert path.read_bytes() == b"one\n" + b"y" * 70_000 + b"\n"
 
 
-def test_what_is_appended_to_counts_toward_the_size(tmp_path):
+def test_existing_lines_count_toward_the_size(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"000\n")
     out = opened(tmp_path / "a.txt", if_exists="append", rotate={"size": 8})
     out.write(b"001\n")
@@ -335,7 +337,7 @@ def test_what_is_appended_to_counts_toward_the_size(tmp_path):
     assert (tmp_path / aside).read_bytes() == b"000\n001\n"
 
 
-def test_a_file_with_nothing_but_its_header_is_not_put_aside(tmp_path):
+def test_a_file_with_only_a_header_is_not_rotated(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"head\n")
     os.utime(tmp_path / "a.txt", (NOON, NOON))
     out = opened(tmp_path / "a.txt", header=b"head\n", if_exists="append", rotate={"every": HOUR_S})

@@ -98,7 +98,8 @@ def test_a_full_disk_at_the_end_leaves_no_lock(tmp_path):
 
 
 def test_a_name_taken_by_another_run_during_rotation_ends_the_output(tmp_path, monkeypatch):
-    path, counters = tmp_path / "a.txt", Counters()
+    path = tmp_path / "a.txt"
+    counters = Counters()
     out = LineFile(str(path), rotate={"size": 6}, counters=counters)
     begin(out)
     rename = os.rename

@@ -244,7 +244,8 @@ def test_a_part_file_of_this_run_is_not_removed(tmp_path):
 
 def test_a_part_file_created_during_the_cleanup_is_not_removed(tmp_path, monkeypatch):
     """Between opening a part and locking it, its run may finish it, and the next one begin."""
-    part, locks = tmp_path / ".a.txt.part", outputs.lock
+    part = tmp_path / ".a.txt.part"
+    locks = outputs.lock
     part.write_text("first")
 
     def slow(handle):
@@ -403,7 +404,8 @@ def test_a_file_may_be_named_at_its_end(tmp_path):
 
 
 def test_two_processes_may_each_write_a_part_file(tmp_path):
-    first, other = AtomicFile(tmp_path / "a.txt", unique=True), AtomicFile(tmp_path / "a.txt", unique=True)
+    first = AtomicFile(tmp_path / "a.txt", unique=True)
+    other = AtomicFile(tmp_path / "a.txt", unique=True)
     assert first.part != other.part
     assert first.path == other.path
 

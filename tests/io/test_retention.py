@@ -22,10 +22,11 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def shelf(keep=None, min_free=None, template=TEMPLATE):
-    retention = FileRetention(template, keep, min_free, Counters())
+def shelf(keep=None, min_free=None, template=TEMPLATE, what="clips"):
+    counters = Counters()
+    retention = FileRetention(template, keep, min_free, counters, what)
     retention.logged = collect()
-    retention.counts = retention._counters
+    retention.counts = counters
     return retention
 
 
@@ -55,7 +56,8 @@ def test_names_of_clips_are_filled_in(template, about, path):
 @pytest.mark.parametrize("label", ["a" * 255, "é" * 200, "車" * 100], ids=["255 bytes", "two bytes", "three bytes"])
 def test_long_labels_are_shortened_to_fit_the_file_name(template, label):
     retention = shelf({"size": 0}, template=template)
-    kind, stage = "happened_" * 20, "stage" * 20
+    kind = "happened_" * 20
+    stage = "stage" * 20
     paths = [retention.path("gate", stage, kind, NOON, 0.0, label=text, track_id="7") for text in (label, f"{label}b")]
     for path in paths:
         outputs.AtomicFile(path).write(b"x")
@@ -70,7 +72,8 @@ def test_an_existing_name_gets_a_number():
 
 
 def test_old_clips_are_removed():
-    old, new = clip(days=8), clip("other", days=6)
+    old = clip(days=8)
+    new = clip("other", days=6)
     retention = shelf({"age": 7 * 86400})
     retention.tidy(0.0)
     assert (old.exists(), new.exists()) == (False, True)
@@ -104,7 +107,8 @@ def test_clips_of_exactly_the_age_are_kept(monkeypatch, older_s, stays):
 
 
 def test_expired_clips_do_not_count_toward_the_size():
-    old, clips = clip("old", days=9, size=1000), [clip(f"s{n}", days=4 - n, size=100) for n in range(2)]
+    old = clip("old", days=9, size=1000)
+    clips = [clip(f"s{n}", days=4 - n, size=100) for n in range(2)]
     retention = shelf({"age": 7 * 86400, "size": 200})
     retention.tidy(0.0)
     assert [path.exists() for path in (old, *clips)] == [False, True, True]
@@ -128,7 +132,8 @@ def test_exactly_min_free_is_enough(monkeypatch, free, there):
 
 @pytest.mark.parametrize(("free", "there"), [(99_999_999, False), (100_000_000, True)])
 def test_the_default_min_free_is_100_mb(monkeypatch, free, there):
-    path, usage = clip(days=9), shutil.disk_usage(".")
+    path = clip(days=9)
+    usage = shutil.disk_usage(".")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=free))
     assert shelf().room() is there
     assert path.exists()
@@ -164,10 +169,13 @@ def test_other_files_are_never_removed():
     ours = clip(days=9)
     folder = ours.parent
     others = [
-        folder / "notes.txt", folder / "best.mp4", folder / "20260801T120000.250Z-crossed.mkv",
-        folder / ".20260801T120000.250Z-crossed.mp4.part", Path("20260801T120000.250Z-crossed.mp4"),
+        folder / "notes.txt",
+        folder / "best.mp4",
+        folder / "20260801T120000.250Z-crossed.mkv",
+        folder / ".20260801T120000.250Z-crossed.mp4.part",
+        Path("20260801T120000.250Z-crossed.mp4"),
         folder.parent / "20260801T120000.250Z-crossed.mp4",
-    ]  # fmt: skip
+    ]
     for path in others:
         path.touch()
         os.utime(path, (0, 0))
@@ -260,9 +268,14 @@ def test_a_partial_clip_that_cannot_be_removed_is_reported(monkeypatch):
 
 @pytest.mark.parametrize(
     ("template", "may"),
-    [(TEMPLATE, True), ("/data/{time}.mp4", True), ("{source}/{time}.mp4", False), ("./{time}.mp4", False),
-     ("clips/{kind}.mp4", False)],
-)  # fmt: skip
+    [
+        (TEMPLATE, True),
+        ("/data/{time}.mp4", True),
+        ("{source}/{time}.mp4", False),
+        ("./{time}.mp4", False),
+        ("clips/{kind}.mp4", False),
+    ],
+)
 def test_templates_that_support_retention_are_recognized(template, may):
     assert removable(template) is may
 
@@ -294,14 +307,14 @@ def test_snapshots_have_more_in_their_names():
 
 
 def test_a_folder_is_removed_with_its_last_image():
-    old, other = picture(), picture(time_s=NOON + 86400)
+    old = picture()
+    other = picture(time_s=NOON + 86400)
     paths = [old, old.with_name("20260801T120001.250Z_person_8.jpg"), other, other.with_name("notes.txt")]
     for path in paths:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x")
         os.utime(path, (1, 1))
-    retention = shelf({"age": 3600.0}, template=DATED)
-    retention._what = "snapshots"
+    retention = shelf({"age": 3600.0}, template=DATED, what="snapshots")
     retention.tidy(0.0)
     assert [path.exists() for path in paths] == [False, False, False, True]
     assert not old.parent.exists()
@@ -334,7 +347,8 @@ def test_missing_space_is_reported(what, min_free, text):
 
 
 def test_free_space_is_measured_at_the_future_folder(monkeypatch):
-    checked_paths, usage = [], shutil.disk_usage(".")
+    checked_paths = []
+    usage = shutil.disk_usage(".")
     monkeypatch.setattr(
         shutil, "disk_usage", lambda path: checked_paths.append(str(path)) or usage._replace(free=10**12)
     )

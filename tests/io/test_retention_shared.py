@@ -38,11 +38,15 @@ def writers(folder: Path, size: int, count: int = 150) -> tuple[dict[str, int], 
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
     running = [
         subprocess.Popen(
-            [sys.executable, "-c", WRITER, source, str(count), str(size)], cwd=folder, env=environment, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            [sys.executable, "-c", WRITER, source, str(count), str(size)],
+            cwd=folder,
+            env=environment,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
         for source in ("gate", "yard")
-    ]  # fmt: skip
+    ]
     for process in running:
         assert process.stdin is not None
         process.stdin.write("\n")

@@ -72,7 +72,8 @@ def test_dropping_unreferenced_frames_does_not_change_the_others(tmp_path, name,
                 frames += context.decode(packet)
         return {frame.pts: frame.to_ndarray().tobytes() for frame in (*frames, *context.decode(None))}
 
-    whole, others = decoded(disposable=True), decoded(disposable=False)
+    whole = decoded(disposable=True)
+    others = decoded(disposable=False)
     count = sum(is_disposable for *_, is_disposable in packets)
     assert (count > 5) is (options.get("bf") != "0" and codec != "libvpx-vp9")
     assert len(whole) == 40

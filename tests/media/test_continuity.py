@@ -73,7 +73,8 @@ def packets(path):
 @pytest.fixture(scope="module", params=CODECS)
 def recording(request, tmp_path_factory):
     """A recording of 30 frames of noise, a keyframe every 10, several transport packets a frame."""
-    path, chance = tmp_path_factory.mktemp("ts") / f"{request.param}.ts", np.random.default_rng(1)
+    path = tmp_path_factory.mktemp("ts") / f"{request.param}.ts"
+    chance = np.random.default_rng(1)
     with av.open(str(path), "w") as output:
         stream = output.add_stream(request.param, rate=25, options=CODECS[request.param])
         stream.width = 128

@@ -45,7 +45,8 @@ def ffmpeg_times(path):
 
 
 def read(path, device):
-    logged, counters = collect(), Counters()
+    logged = collect()
+    counters = Counters()
     reader = VideoReader(str(path), device, SurfacePool(device), counters, threads=2)
     try:
         yield from (frame for _, frame in reader.frames())

@@ -248,7 +248,7 @@ def test_rtsps_is_read(rtsp, proxy, clip, tmp_path):
 
 
 @pytest.mark.parametrize("transport", ["auto", "tcp", "udp"])
-def test_transports(rtsp, proxy, clip, transport):
+def test_the_transport_option_selects_tcp_or_udp(rtsp, proxy, clip, transport):
     server = rtsp({"a": clip})
     between = proxy(server.port)
     arrivals, _ = taken(
@@ -270,7 +270,7 @@ def test_opening_a_slow_camera_does_not_count_against_its_timeout(tmp_path):
 
 
 @pytest.mark.parametrize("sends", [[], [b"\x47" * 50]], ids=["nothing", "a start"])
-def test_a_peer_that_is_silent_while_it_is_opened_is_given_up_after_its_timeout(sends):
+def test_opening_a_silent_peer_ends_after_the_timeout(sends):
     released = threading.Event()
 
     def body(_):
@@ -298,7 +298,8 @@ def test_the_first_packets_of_a_camera_that_reorders_frames_have_times(rtsp, tmp
 @pytest.mark.alone
 def test_silence_is_reported_after_a_single_timeout(rtsp, clip):
     """What FFmpeg's parser held back comes out when the wait is ended; it does not begin another wait."""
-    server, timeout_s = rtsp({"a": clip}), 4.0
+    server = rtsp({"a": clip})
+    timeout_s = 4.0
     with closing(Demuxer(server.url("a"), link=ConnectionOptions(timeout_s=timeout_s))) as demuxer:
         packets = demuxer.packets()
         next(packets)
@@ -321,7 +322,7 @@ def test_packets_without_decodable_frames_are_reported(rtsp, clip):
     assert caught.value.cause == "codec"
 
 
-def test_auto_takes_udp_where_tcp_is_refused(rtsp, proxy, clip):
+def test_auto_uses_udp_if_tcp_is_refused(rtsp, proxy, clip):
     server = rtsp({"a": clip})
     between = proxy(server.port, refuse_tcp=True)
     arrivals, _ = taken(server.url("a", port=between.port), 10)
@@ -336,7 +337,7 @@ def test_an_unreachable_host_is_reported():
     assert "secret" not in str(caught.value)
 
 
-def test_srt_says_what_is_missing():
+def test_missing_srt_support_is_reported():
     uri = f"srt://ann:secret@127.0.0.1:{free_port()}"
     try:
         av.open(uri, timeout=0.2).close()
@@ -388,7 +389,7 @@ def indexed_clip(tmp_path_factory):
     return write(tmp_path_factory.mktemp("clips") / "a.mp4", frames=50, options={"g": "10", "bf": "2"})
 
 
-def test_what_a_file_says_of_its_video(indexed_clip):
+def test_stream_information_of_a_file_is_read(indexed_clip):
     with closing(Demuxer(str(indexed_clip))) as demuxer:
         assert demuxer.info == StreamInfo(
             codec="h264",
@@ -450,7 +451,7 @@ def test_a_seek_goes_to_the_keyframe_at_or_before(indexed_clip, at_s, keyframe):
 
 
 @pytest.mark.parametrize("name", ["a.ts", "a.h264"])
-def test_a_container_without_an_index_is_read_through(tmp_path, name):
+def test_a_container_without_an_index_is_read_sequentially(tmp_path, name):
     with closing(Demuxer(str(write(tmp_path / name, frames=20)))) as demuxer:
         assert not demuxer.seek(0.4)
         assert len(list(demuxer.packets())) == 20, "nothing was left out for it"
@@ -473,7 +474,7 @@ def test_a_packet_of_the_same_bytes_keeps_its_times_and_its_flags(indexed_clip, 
         assert copied.is_corrupt is corrupt
 
 
-def test_a_spare_decoder_leaves_the_streams_own_alone(indexed_clip):
+def test_a_spare_decoder_does_not_affect_that_of_the_stream(indexed_clip):
     with closing(Demuxer(str(indexed_clip))) as demuxer:
         packets = list(demuxer.packets())
         with demuxer.single_frame_decoder() as context:

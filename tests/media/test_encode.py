@@ -11,7 +11,8 @@ from streamkit.io.outputs import AtomicFile
 from streamkit.media.encode import TIME_BASE, CpuEncoder, Encoding
 from streamkit.media.mux import VideoWriter
 
-W, H = 160, 120
+W = 160
+H = 120
 
 
 @pytest.mark.parametrize("color", [Color("bt709"), Color("bt601"), Color("bt2020"), Color("bt601", True, 0.5, 0.5)])

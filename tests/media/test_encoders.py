@@ -16,7 +16,8 @@ from streamkit.media.encode import TIME_BASE, Encoding
 from streamkit.media.encoders import NvEncoder, _is_keyframe, check_nvenc
 from streamkit.media.mux import VideoWriter
 
-W, H = 160, 120
+W = 160
+H = 120
 
 
 class FakeNvenc:
@@ -42,7 +43,8 @@ class FakeNvenc:
 
     def Encode(self, planes, picture):
         luma, chroma = (plane.__cuda_array_interface__ for plane in planes.cuda())
-        address, (rows, columns, _) = luma["data"][0], luma["shape"]
+        address = luma["data"][0]
+        rows, columns, _ = luma["shape"]
         assert chroma["data"][0] == address + rows * columns
         assert (chroma["shape"], chroma["strides"]) == ((rows // 2, columns // 2, 2), (columns, 2, 1))
         pixels = FakeSurface.memory[address]
@@ -86,7 +88,8 @@ def nvenc(monkeypatch):
 
 @pytest.mark.parametrize("suffix", ["mp4", "mkv"])
 def test_the_bitstream_of_nvenc_is_muxed_into_a_file(tmp_path, nvenc, suffix):
-    path, color = tmp_path / f"a.{suffix}", Color("bt601", True)
+    path = tmp_path / f"a.{suffix}"
+    color = Color("bt601", True)
     file = AtomicFile(path)
     file.begin()
     coder = NvEncoder(Encoding(gop=5), W, H, color, Fraction(25), 0)

@@ -75,9 +75,7 @@ def test_the_estimated_limit_applies_to_that_card_only():
     assert session_limit("NVIDIA H200 NVL, CUDA 13.0") is None
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "[1]", "{}", '{"amount": "x", "measured_on": "2026-11-27", "runs": 1}']
-)  # fmt: skip
+@pytest.mark.parametrize("text", ["", "{", "[1]", "{}", '{"amount": "x", "measured_on": "2026-11-27", "runs": 1}'])
 def test_a_damaged_file_is_reported_once_and_measured_again(text):
     store_figure(GPU, "lock_us_h264", 180.0)
     figure_file(GPU, "lock_us_h264").write_text(text)

@@ -48,7 +48,7 @@ def test_truncated_files_are_reported_and_complete_ones_are_not(tmp_path, name, 
 
 
 @pytest.mark.parametrize("shift_s", [0.0, 2.0])
-def test_avi_that_was_cut_is_told_also_where_places_are_empty(tmp_path, shift_s):
+def test_a_truncated_avi_with_empty_frames_is_reported(tmp_path, shift_s):
     first = write(tmp_path / "first.nut", frames=100, codec="mpeg4")
     path = shifted(tmp_path / "a.avi", first, shift_s)
     assert count(path) == 100
@@ -79,7 +79,7 @@ def cut_behind(path, packets):
         (500, 486, False),
     ],
 )
-def test_how_much_may_be_missing(tmp_path, frames, left, whole):
+def test_a_file_with_too_few_of_its_promised_frames_is_truncated(tmp_path, frames, left, whole):
     path = write(tmp_path / "a.mp4", frames=frames, rate=100, options={"bf": "0", "movflags": "faststart"})
     moved = shifted(tmp_path / "b.mp4", path, 0.0, movflags="faststart")
     cut_behind(moved, left)
@@ -94,7 +94,7 @@ def test_how_much_may_be_missing(tmp_path, frames, left, whole):
 
 
 @pytest.mark.parametrize(("left", "whole"), [(88, True), (87, False)])
-def test_how_much_time_may_be_missing_where_frames_are_not_promised(tmp_path, left, whole):
+def test_a_file_without_a_frame_count_is_truncated_by_its_duration(tmp_path, left, whole):
     first = write(tmp_path / "a.mp4", frames=100, options={"bf": "0", "movflags": "faststart"})
     path = shifted(tmp_path / "b.mkv", first, 0.0)
     with av.open(str(path)) as container:
@@ -113,7 +113,7 @@ def two_recordings(folder):
     return shifted(folder / "late.ts", late, 6.0), shifted(folder / "early.ts", late, 0.0)
 
 
-def test_a_recording_whose_clock_restarts_is_whole(tmp_path):
+def test_a_recording_whose_clock_restarts_is_complete(tmp_path):
     late, early = two_recordings(tmp_path)
     joined = tmp_path / "joined.ts"
     joined.write_bytes(late.read_bytes() + early.read_bytes())
@@ -126,7 +126,7 @@ def test_a_recording_whose_clock_restarts_is_whole(tmp_path):
     assert count(playlist) == 100
 
 
-def test_a_playlist_that_ends_early_is_told_also_where_its_clock_restarts(tmp_path):
+def test_a_truncated_playlist_with_a_discontinuity_is_reported(tmp_path):
     two_recordings(tmp_path)
     playlist = tmp_path / "list.m3u8"
     playlist.write_text(
@@ -155,7 +155,7 @@ def fragments(tmp_path):
     return b"".join(parts[: begins[0]]), [parts[place] + parts[place + 1] for place in begins]
 
 
-def test_a_part_of_a_fragmented_video_is_whole_although_its_header_states_all(tmp_path, fragments):
+def test_some_fragments_of_a_video_are_complete_despite_its_header(tmp_path, fragments):
     header, parts = fragments
     for numbers, frames in (([2], 25), ([0, 1, 2, 3], 100), ([1, 3], 50)):
         path = tmp_path / "segment.mp4"
@@ -163,7 +163,7 @@ def test_a_part_of_a_fragmented_video_is_whole_although_its_header_states_all(tm
         assert count(path) == frames
 
 
-def test_a_fragmented_video_that_was_cut_is_told(tmp_path, fragments):
+def test_a_truncated_fragmented_video_is_reported(tmp_path, fragments):
     header, parts = fragments
     path = tmp_path / "cut.mp4"
     path.write_bytes((header + b"".join(parts))[: -len(parts[3]) // 2])
@@ -220,7 +220,7 @@ def test_the_timeout_counts_from_the_first_keyframe(clock):
     assert lasts_s(started_monitor(20.0), clock, keyframes=[40, 45])[0] == 25.5
 
 
-def test_more_packets_have_to_come_than_a_decoder_holds_back(clock):
+def test_the_timeout_needs_more_packets_than_a_decoder_buffers(clock):
     monitor = started_monitor(5.0)
     for number in range(30):
         clock.now_s += 100.0
@@ -233,7 +233,7 @@ def test_more_packets_have_to_come_than_a_decoder_holds_back(clock):
         monitor.packet(number, False)  # a frame came: all is counted from there
 
 
-def test_when_a_frames_packet_came(clock):
+def test_the_arrival_time_of_the_last_packets_is_available(clock):
     monitor = started_monitor(5.0)
     for number in range(100):
         clock.now_s = 1000.0 + number
@@ -300,7 +300,7 @@ def trouble(demuxer, last_s=3.96, shown=100, damage=0, *, whole=True, step_s=0.0
         ({"frames": 100, "codec": "mpeg4"}, 97, 0),  # a packet may show none
     ],
 )
-def test_how_many_frames_are_lost(counts, shown, expected):
+def test_lost_frames_are_counted(counts, shown, expected):
     assert lost_frames(demuxer_at_end(**counts), shown) == expected
 
 
@@ -377,7 +377,7 @@ def test_damage_seen_by_either_check_is_reported_once(by_decoder, by_demuxer, me
         ({"packets": 5, "uri": "http://host/a.mp4"}, None),
     ],
 )
-def test_a_video_without_one_frame(counts, cause):
+def test_a_video_without_a_decoded_frame_is_an_error(counts, cause):
     with pytest.raises(SourceError, match="no frame could be decoded") as caught:
         check_integrity(demuxer_at_end(**counts), None, 0, 0, whole=True, step_s=0.04)
     assert caught.value.cause == cause

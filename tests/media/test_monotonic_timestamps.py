@@ -19,7 +19,9 @@ from streamkit.media.monotonic_timestamps import TICKS_PER_S, MonotonicTimestamp
 from streamkit.media.mux import Clip
 from streamkit.media.ring import PacketRing
 
-RATE, TICK = 10, 9000  # frames a second, and ticks of 90 kHz from one to the next
+# frames a second, and ticks of 90 kHz from one to the next
+RATE = 10
+TICK = 9000
 STEP = TICKS_PER_S // RATE
 # the order in which frames are decoded: without B frames, with some between two others, and with B frames of B
 ORDERS = {
@@ -57,7 +59,7 @@ def holds(times):
 @pytest.mark.parametrize("times_of_decoding", ["right", "as shown", "missing"])
 @pytest.mark.parametrize("jump", JUMPS)
 @pytest.mark.parametrize("name", ORDERS)
-def test_a_clock_that_is_set_goes_on_with_all_pictures_at_their_distances(name, jump, times_of_decoding):
+def test_frame_distances_survive_a_change_of_the_clock(name, jump, times_of_decoding):
     timestamps = clock()
     order = ORDERS[name]
     before = [timestamps.times(*packet[:2], keyframe=packet[2]) for packet in packets(order, "right")]
@@ -70,17 +72,18 @@ def test_a_clock_that_is_set_goes_on_with_all_pictures_at_their_distances(name, 
     assert STEP <= gap <= 2 * STEP, "the first frame behind is shown after the last one before, and soon"
 
 
-def test_times_of_decoding_that_are_right_are_kept():
+def test_valid_decode_timestamps_are_unchanged():
     timestamps = clock()
     sent = list(packets(ORDERS["pyramid"], "right"))
     times = [timestamps.times(pts, dts, keyframe=key) for pts, dts, key in sent]
     assert [dts for _, dts in times] == [(dts - sent[0][1]) * TICKS_PER_S // 90_000 for _, dts, _ in sent]
 
 
-def test_a_decoding_time_that_is_repeated_is_derived_from_the_order_of_frames():
+def test_a_repeated_decode_timestamp_is_derived_from_the_frame_order():
     """It is a frame's duration after the one before it, not a millisecond."""
     timestamps = clock(live=False)
-    order, repeated = ORDERS["some"], 6
+    order = ORDERS["some"]
+    repeated = 6
     sent = list(packets(order, "right"))
     sent[repeated] = sent[repeated][0], sent[repeated - 1][1], sent[repeated][2]
     times = [timestamps.times(pts, dts, keyframe=key) for pts, dts, key in sent]
@@ -89,14 +92,14 @@ def test_a_decoding_time_that_is_repeated_is_derived_from_the_order_of_frames():
     assert [pts - times[0][0] for pts, _ in times] == [(group * 8 + n) * STEP for group in range(4) for n in order]
 
 
-def test_pictures_without_any_time_come_one_frame_time_apart():
+def test_frames_without_timestamps_are_a_frame_duration_apart():
     timestamps = clock(live=False)
     times = [timestamps.times(None, None, keyframe=number == 0) for number in range(5)]
     assert [b[0] - a[0] for a, b in pairwise(times)] == [STEP] * 4
     holds(times)
 
 
-def test_a_packet_without_any_time_moves_no_later_one():
+def test_a_packet_without_timestamps_does_not_shift_later_packets():
     timestamps = clock(live=False)
     for number in range(50):
         timestamps.times(number * TICK, number * TICK, keyframe=number % 10 == 0)
@@ -104,7 +107,7 @@ def test_a_packet_without_any_time_moves_no_later_one():
     assert timestamps.times(51 * TICK, 51 * TICK, keyframe=False) == (51 * STEP, 51 * STEP)
 
 
-def test_a_live_clock_that_is_set_has_the_gap_of_the_time_that_passed(now):
+def test_a_changed_live_clock_continues_after_the_elapsed_time(now):
     timestamps = clock()
     before = [timestamps.times(*packet[:2], keyframe=packet[2]) for packet in packets(ORDERS["some"], "right")]
     now.now_s += 7
@@ -115,7 +118,7 @@ def test_a_live_clock_that_is_set_has_the_gap_of_the_time_that_passed(now):
 @pytest.mark.parametrize("suffix", ["mp4", "mkv"])
 @pytest.mark.parametrize("bf", ["0", "2", "3"])
 @pytest.mark.parametrize("jump_s", [-3600, 3600])
-def test_clips_over_and_after_a_jump_show_every_picture_at_its_distance(tmp_path, bf, suffix, jump_s):
+def test_clips_across_a_clock_jump_keep_the_frame_distances(tmp_path, bf, suffix, jump_s):
     """FFmpeg's decoding times are those of showing from there on."""
     options = {"g": "10", "bf": bf, "b_strategy": "0", "b-pyramid": "normal", "sc_threshold": "0"}
     path = write(tmp_path / "a.mp4", frames=60, options=options)
@@ -145,12 +148,13 @@ def test_clips_over_and_after_a_jump_show_every_picture_at_its_distance(tmp_path
         assert all(step > 0.038 and step < 0.3 for step in over)
 
 
-def test_a_camera_that_sets_its_clock_for_another_client_has_clips_from_there_on(rtsp, tmp_path):
+def test_clips_are_recorded_after_a_camera_changes_its_clock(rtsp, tmp_path):
     options = {"g": "10", "bf": "2", "b_strategy": "0", "sc_threshold": "0"}
     uri = rtsp({"a": write(tmp_path / "a.mp4", frames=250, options=options)}).url("a")
     ring = PacketRing(("record",), limit_bytes=1 << 30, guard=threading.Lock())
     counters = Counters()
-    times, set_at = [], None
+    times = []
+    set_at = None
     with closing(Demuxer(uri, clock=LiveClock(counters=counters))) as demuxer:
         ring.begin(demuxer.stream, live=True)
         for packet in demuxer.packets():
@@ -194,7 +198,7 @@ def fed(timestamps, *times, keyframe=False):
 
 
 @pytest.mark.parametrize("back", [100, 999, 1000])
-def test_a_time_that_falls_back_by_a_second_at_most_is_a_fault(back):
+def test_a_timestamp_up_to_a_second_back_is_moved_after_the_previous_frame(back):
     """It is shown as soon as may be; those behind it are where they were."""
     mapped = fed(started(), (0, 0), (5000, 5000), (5000 - back, 5000 - back), (5200, 5200))
     assert mapped[2] == (5001, 5001)
@@ -203,13 +207,13 @@ def test_a_time_that_falls_back_by_a_second_at_most_is_a_fault(back):
 
 
 @pytest.mark.parametrize("back", [1001, 5000, 10**9])
-def test_a_time_that_falls_back_by_more_goes_on_one_frame_later(back):
+def test_a_timestamp_further_back_restarts_the_clock_a_frame_later(back):
     mapped = fed(started(), (0, 0), (5000, 5000), (5000 - back, 5000 - back), (5100 - back, 5100 - back))
     assert mapped[2:] == [(5100, 5100), (5200, 5200)]
 
 
 @pytest.mark.parametrize(("ahead_ms", "jumps"), [(60_000, False), (61_999, False), (62_000, False), (62_001, True)])
-def test_a_live_clock_that_leaps_a_minute_ahead_of_the_time_that_passed(now, ahead_ms, jumps):
+def test_a_live_clock_a_minute_ahead_of_real_time_is_a_jump(now, ahead_ms, jumps):
     timestamps = started(live=True)
     fed(timestamps, (0, 0))
     now.now_s += 2.0
@@ -217,7 +221,7 @@ def test_a_live_clock_that_leaps_a_minute_ahead_of_the_time_that_passed(now, ahe
 
 
 @pytest.mark.parametrize(("live", "away_s", "gap_ms"), [(False, 7.0, 100), (True, 7.0, 7000), (True, 0.02, 100)])
-def test_where_time_goes_on_after_another_opening(now, live, away_s, gap_ms):
+def test_times_continue_after_a_reopening(now, live, away_s, gap_ms):
     """A file's next turn follows at once; a camera was away for as long as it was."""
     timestamps = started(live=live)
     fed(timestamps, (0, 0), (100, 100))
@@ -227,14 +231,14 @@ def test_where_time_goes_on_after_another_opening(now, live, away_s, gap_ms):
     assert fed(timestamps, (40, 40), (140, 140)) == [(100 + gap_ms, 100 + gap_ms), (200 + gap_ms, 200 + gap_ms)]
 
 
-def test_the_first_frame_of_the_next_turn_is_shown_behind_all_of_the_last():
+def test_the_first_frame_of_a_loop_follows_all_frames_of_the_last_loop():
     timestamps = started()
     assert fed(timestamps, (200, 0), (500, 100), (300, 200))[1] == (500, 100)
     timestamps.begin(Fraction(1, 1000), Fraction(10), live=False)
     assert fed(timestamps, (0, 0)) == [(600, 600)], "not 300, one frame behind the last that was decoded"
 
 
-def test_a_keyframe_shown_before_what_came_is_a_jump():
+def test_a_keyframe_before_earlier_frames_is_a_jump():
     """No frame from a keyframe on is shown before those that came: the clock was set back, if only a little."""
     timestamps = started()
     fed(timestamps, (0, 0), (100, 100), (200, 200))
@@ -242,7 +246,7 @@ def test_a_keyframe_shown_before_what_came_is_a_jump():
     assert fed(timestamps, (250, 250)) == [(400, 400)]
 
 
-def test_decoding_times_that_are_missing_are_found_from_the_order_shown():
+def test_missing_decode_timestamps_are_derived_from_the_display_order():
     """Two frames of each group come before one that is shown ahead of them; decoding times are no later."""
     timestamps = started()
     shown = [0, 400, 200, 100, 300, 800, 600, 500, 700, 1200, 1000, 900, 1100]
@@ -254,7 +258,7 @@ def test_decoding_times_that_are_missing_are_found_from_the_order_shown():
     assert [round(b[1] - a[1]) for a, b in pairwise(settled)] == [100] * (len(settled) - 1)
 
 
-def test_the_deepest_reordering():
+def test_sixteen_reordered_frames_are_supported():
     """Sixteen frames come before one that is shown ahead of them all; a codec allows no more."""
     shown = [0, *range(1600, 0, -100), 1700, 1800, 1900]
     mapped = fed(started(), *[(pts, None) for pts in shown])

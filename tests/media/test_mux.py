@@ -19,7 +19,8 @@ from streamkit.media.encode import TIME_BASE, CpuEncoder, Encoding
 from streamkit.media.mux import Clip, VideoWriter, _backfill_dts, container_format, copy_packets, from_keyframe
 from streamkit.media.ring import TICKS_PER_S, PacketRing
 
-W, H = 64, 48
+W = 64
+H = 48
 SECOND = TIME_BASE.denominator
 
 
@@ -71,7 +72,7 @@ CLOCKS = {
 @pytest.mark.parametrize("codec", ["h264", "hevc"])
 @pytest.mark.parametrize("suffix", ["mp4", "mkv"])
 @pytest.mark.parametrize("clock", CLOCKS)
-def test_every_time_is_kept(tmp_path, clock, suffix, codec):
+def test_every_timestamp_is_written(tmp_path, clock, suffix, codec):
     wanted = CLOCKS[clock]
     path = tmp_path / f"a.{suffix}"
     video = video_file(path, codec)
@@ -315,7 +316,8 @@ def test_the_pixel_aspect_ratio_of_the_container_is_copied(tmp_path, by):
 @pytest.mark.parametrize("by", ["video", "copy"])
 def test_a_file_is_renamed_after_its_last_byte(tmp_path, monkeypatch, by):
     """An mp4 says at its end where its frames are: one that is named before cannot be read."""
-    seen, replace = [], os.replace
+    seen = []
+    replace = os.replace
 
     def looked_at(part, path):
         with av.open(str(part)) as back:

@@ -12,7 +12,6 @@ from streamkit.core.counters import Counters
 from streamkit.core.data import Device
 from streamkit.core.errors import SourceError
 from streamkit.media import gop_segments, nv_caps, nv_report, nv_sessions
-from streamkit.media import reader as reader_module
 from streamkit.media.demux import Demuxer
 from streamkit.media.frame_sampling import FrameSampler
 from streamkit.media.nv_decoder import NvDecoder
@@ -23,7 +22,8 @@ from streamkit.media.surfaces import SurfacePool
 from streamkit.runtime.execution.ordered_executor import ThreadedExecutor
 from streamkit.runtime.multiprocess.child_generator import ChildGenerator
 
-CPU, GPU = Device(), Device("cuda")
+CPU = Device()
+GPU = Device("cuda")
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def fake(monkeypatch):
     monkeypatch.setattr(nv_sessions, "_used", nv_sessions.Counter())
     monkeypatch.setattr(nv_sessions, "_first_packets", {})
     monkeypatch.setattr(nv_sessions, "_learned", {})
-    fake_gpu._Session.created = 0
+    fake_gpu.FakeSession.created = 0
     yield fake_gpu
     nv_sessions.clear()
 
@@ -111,7 +111,7 @@ def test_a_new_size_gets_a_new_session(fake, tmp_path, suffix):
     device, counts, logged, _ = read(path, GPU)
     assert [p[2:4] for p in device] == [(64, 48)] * 10 + [(96, 80)] * 10
     same(device, read(path, CPU)[0])
-    assert fake._Session.created == 2
+    assert fake.FakeSession.created == 2
     assert (counts, logged) == ({"decoders made": 2}, [])
 
 
@@ -119,7 +119,7 @@ def test_loops_use_a_single_session(fake, tmp_path):
     path = write(tmp_path / "a.mp4", frames=10)
     device, *_ = read(path, GPU, loops=3)
     assert [p[0] for p in device] == list(range(10)) * 3
-    assert fake._Session.created == 1
+    assert fake.FakeSession.created == 1
 
 
 def test_a_seek_after_an_unfinished_loop_works(fake, tmp_path):
@@ -134,7 +134,7 @@ def test_a_seek_after_an_unfinished_loop_works(fake, tmp_path):
 
 def test_a_failing_session_is_counted_and_decoding_resumes_at_a_keyframe(fake, tmp_path, monkeypatch):
     path = write(tmp_path / "a.mp4", frames=30, options={"g": "10", "bf": "0"})
-    decode = fake._Session.Decode
+    decode = fake.FakeSession.Decode
     calls = []
 
     def sometimes(self, packet):
@@ -143,12 +143,12 @@ def test_a_failing_session_is_counted_and_decoding_resumes_at_a_keyframe(fake, t
             raise RuntimeError("cuvidDecodePicture failed")
         return decode(self, packet)
 
-    monkeypatch.setattr(fake._Session, "Decode", sometimes)
+    monkeypatch.setattr(fake.FakeSession, "Decode", sometimes)
     reader = VideoReader(str(path), GPU, SurfacePool(GPU), counters := Counters())
     with pytest.raises(SourceError, match="damaged"):
         list(reader.frames())
     assert counters["packets not decodable"] == 1
-    assert fake._Session.created == 2
+    assert fake.FakeSession.created == 2
 
 
 def test_a_damaged_packet_marks_its_frame(fake, tmp_path):
@@ -170,7 +170,7 @@ def test_a_damaged_packet_marks_its_frame(fake, tmp_path):
 
 def test_damage_reported_by_nvdec_marks_the_output_frame(fake, tmp_path, monkeypatch):
     path = write(tmp_path / "a.mp4", frames=20, options={"bf": "0", "tune": "zerolatency"})
-    decode = fake._Session.Decode
+    decode = fake.FakeSession.Decode
 
     def reports(session, packet):
         frames = decode(session, packet)
@@ -178,7 +178,7 @@ def test_damage_reported_by_nvdec_marks_the_output_frame(fake, tmp_path, monkeyp
             nv_report.damaged.append(threading.get_ident())
         return frames
 
-    monkeypatch.setattr(fake._Session, "Decode", reports)
+    monkeypatch.setattr(fake.FakeSession, "Decode", reports)
     counters = Counters()
     reader = VideoReader(str(path), GPU, SurfacePool(GPU), counters, low_delay=True)
     marked = []
@@ -218,7 +218,7 @@ def test_a_prepared_session_decodes_another_video(fake, tmp_path, codec):
     device, counted, _, _ = read(other, GPU)
     same(device, read(other, CPU)[0])
     assert counted == {"decoders reused": 1}
-    assert fake._Session.created == 2
+    assert fake.FakeSession.created == 2
 
 
 def test_a_session_left_early_is_drained_for_the_next_file(fake, tmp_path):
@@ -229,7 +229,7 @@ def test_a_session_left_early_is_drained_for_the_next_file(fake, tmp_path):
     frames.close()
     reader.close()
     same(read(path, GPU)[0], read(path, CPU)[0])
-    assert fake._Session.created == 1
+    assert fake.FakeSession.created == 1
 
 
 def test_a_failed_session_is_not_reused(fake, tmp_path, monkeypatch):
@@ -239,13 +239,13 @@ def test_a_failed_session_is_not_reused(fake, tmp_path, monkeypatch):
         raise RuntimeError("cuvidDecodePicture failed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(fake._Session, "Decode", fails)
+        patch.setattr(fake.FakeSession, "Decode", fails)
         with pytest.raises(SourceError):
             read(path, GPU)
-    sessions = fake._Session.created
-    assert not nv_sessions._idle
+    sessions = fake.FakeSession.created
+    assert nv_sessions.idle_count() == 0
     same(read(path, GPU)[0], read(path, CPU)[0])
-    assert fake._Session.created == sessions + 1
+    assert fake.FakeSession.created == sessions + 1
 
 
 def test_a_seek_provides_the_session_with_parameters(fake, tmp_path):
@@ -270,14 +270,13 @@ def test_a_file_is_decoded_by_several_sessions(fake, tmp_path, monkeypatch, name
 @pytest.mark.parametrize(("codec", "options"), [("libx264", X264), ("libx265", X265)])
 def test_a_file_read_by_another_process_is_decoded(fake, tmp_path, monkeypatch, codec, options):
     path = write(tmp_path / "a.mp4", 128, 96, 160, codec=codec, options=options)
-    monkeypatch.setattr(reader_module, "_is_read_apart", lambda *_: True)
     keyframes = []
     av_packet = ReceivedPacket.av_packet
     monkeypatch.setattr(
         ReceivedPacket, "av_packet", lambda packet: keyframes.append(packet.is_keyframe) or av_packet(packet)
     )
     executor = ThreadedExecutor(GPU, 1, process=ChildGenerator)
-    device, counts, logged, _ = read(path, GPU, loops=2, decoders=3, executor=executor)
+    device, counts, logged, _ = read(path, GPU, loops=2, decoders=3, executor=executor, in_subprocess=True)
     same(device, read(path, CPU, loops=2)[0])
     assert 1 <= counts.pop("decoders made") <= 3
     assert (counts, logged) == ({}, [])
@@ -442,7 +441,7 @@ def test_both_decoders_get_the_same_packets(fake, tmp_path, name, codec, options
     assert 2 <= len(host) <= len(to_host) < 70
     for name in (SKIPPED, UNWANTED):
         assert device_counts[name] == counts[name]
-    assert fake._Session.created == 1
+    assert fake.FakeSession.created == 1
 
 
 def test_a_session_stays_open_between_keyframes(fake, tmp_path):
@@ -450,12 +449,12 @@ def test_a_session_stays_open_between_keyframes(fake, tmp_path):
     frames, sent, counters = thinned(path, GPU, keyframes=True)
     assert [n for n, *_ in frames] == [0, 10, 20, 30, 40]
     assert len(sent) == 5
-    assert counters["decoders made"] == fake._Session.created == 1
+    assert counters["decoders made"] == fake.FakeSession.created == 1
 
 
 def test_sessions_are_created_sequentially(fake, tmp_path, monkeypatch):
     path = write(tmp_path / "clip.mp4", 64, 48, 6)
-    decode = fake_gpu._Session.Decode
+    decode = fake_gpu.FakeSession.Decode
     lock = threading.Lock()
     creating = [0]
     peak = [0]
@@ -472,20 +471,20 @@ def test_sessions_are_created_sequentially(fake, tmp_path, monkeypatch):
             creating[0] -= 1
         return decode(self, packet)
 
-    monkeypatch.setattr(fake_gpu._Session, "Decode", slow)
+    monkeypatch.setattr(fake_gpu.FakeSession, "Decode", slow)
     threads = [threading.Thread(target=read, args=(path, GPU)) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert fake_gpu._Session.created >= 2, "the sessions of readers that run beside each other"
+    assert fake_gpu.FakeSession.created >= 2, "the sessions of readers that run beside each other"
     assert peak == [1]
 
 
 @pytest.fixture
 def scarce(fake, monkeypatch):
     """A GPU that opens two sessions at once."""
-    monkeypatch.setattr(fake._Session, "limit", fake._Session.open_count + 2)
+    monkeypatch.setattr(fake.FakeSession, "limit", fake.FakeSession.open_count + 2)
     return fake
 
 
@@ -515,7 +514,7 @@ def test_a_source_above_the_session_limit_fails_with_the_reason(scarce, tmp_path
             "all; read fewer sources on it"
         )
         assert caught.value.cause == "codec"
-        assert scarce._Session.created == 3, f"attempt {attempt}: the driver is not asked again"
+        assert scarce.FakeSession.created == 3, f"attempt {attempt}: the driver is not asked again"
         assert counters[nv_sessions.REFUSED] == 1
     for reader, frames, counters in (first, second):
         assert len(list(frames)) == 19, "the others go on"
@@ -526,7 +525,8 @@ def test_a_source_above_the_session_limit_fails_with_the_reason(scarce, tmp_path
 def test_a_source_reuses_the_session_of_an_ended_source(scarce, tmp_path):
     path = write(tmp_path / "a.mp4", frames=20, options={"bf": "0"})
     larger = write(tmp_path / "b.mp4", 96, 80, frames=20, options={"bf": "0"})
-    first, second = opened(path), opened(path)
+    first = opened(path)
+    second = opened(path)
     with pytest.raises(SourceError, match="opens no further decoder"):
         opened(larger)
     first[1].close()
@@ -553,7 +553,7 @@ def test_a_refusal_by_the_driver_is_retried_later(scarce, tmp_path, monkeypatch)
     open_now = [opened(path), opened(path)]
     with pytest.raises(SourceError, match="opens no further decoder"):
         opened(path)
-    monkeypatch.setattr(scarce._Session, "limit", scarce._Session.limit + 1)  # another program has ended
+    monkeypatch.setattr(scarce.FakeSession, "limit", scarce.FakeSession.limit + 1)  # another program has ended
     with pytest.raises(SourceError, match="opens no further decoder"):
         opened(path)
     count, learned_s = nv_sessions._learned[0]
@@ -565,7 +565,7 @@ def test_a_refusal_by_the_driver_is_retried_later(scarce, tmp_path, monkeypatch)
 
 
 def test_full_memory_and_exhausted_sessions_are_distinguished(scarce, tmp_path, monkeypatch):
-    monkeypatch.setattr(scarce._Session, "limit", scarce._Session.open_count)
+    monkeypatch.setattr(scarce.FakeSession, "limit", scarce.FakeSession.open_count)
     monkeypatch.setattr(fake_gpu.cupy.cuda.runtime, "memGetInfo", lambda: (1 << 10, 1 << 34))
     path = write(tmp_path / "a.mp4", frames=20, options={"bf": "0"})
     counters = Counters()

@@ -25,7 +25,8 @@ def test_delaying_a_frame_delays_the_following():
     assert abs(second.due_s - first.due_s - 0.01) < 1e-9
     second.due_s += 0.5  # as by a pause
     pacer.absorb_delay(second)
-    third, fourth = pacer.due_s(2, 0.2), pacer.due_s(3, 0.3)
+    third = pacer.due_s(2, 0.2)
+    fourth = pacer.due_s(3, 0.3)
     assert abs(third - first.due_s - 0.52) < 1e-9
     assert abs(fourth - third - 0.01) < 1e-9
 

@@ -1,11 +1,11 @@
 """How a receiver is addressed; tests/stages/video/test_stream.py pushes to real receivers."""
 
-import os
 import signal
 import time
 
 import numpy as np
 import pytest
+from support.commands import child_running
 from support.messages import collect
 
 from streamkit.core.counters import Counters
@@ -13,6 +13,8 @@ from streamkit.core.data import Color, Surface
 from streamkit.core.errors import OutputError
 from streamkit.media.encode import TIME_BASE, CpuEncoder, Encoding
 from streamkit.media.push import Push, check_protocol, check_target, target_options
+
+PUSHER = "streamkit.media.pusher"
 
 
 @pytest.mark.parametrize(
@@ -59,12 +61,13 @@ def push(url):
 def test_a_killed_process_is_an_error_and_leaves_no_process(tmp_path):
     pusher = push(tmp_path / "a" / "a.m3u8")
     pusher.write(surface(0), 0)
-    os.kill(pusher._process.pid, signal.SIGKILL)
+    process = child_running(PUSHER)
+    process.kill()
     with pytest.raises(OutputError, match=r"cannot push to .*a\.m3u8"):  # noqa: PT012 it is noticed by and by
         for i in range(1, 500):
             pusher.write(surface(i % 200), round(i / 25 / TIME_BASE))
             time.sleep(0.01)
-    assert pusher._process.returncode is not None
+    assert not process.is_running()
     pusher.close()
 
 
@@ -76,7 +79,7 @@ def test_a_crashed_process_is_an_error_with_its_stacks(tmp_path):
         if pusher.connected:
             break
         time.sleep(0.01)
-    os.kill(pusher._process.pid, signal.SIGSEGV)
+    child_running(PUSHER).send_signal(signal.SIGSEGV)
     with pytest.raises(OutputError, match=r"a\.m3u8: its process was killed by SIGSEGV$"):  # noqa: PT012
         for i in range(500, 1000):
             pusher.write(surface(i % 200), round(i / 25 / TIME_BASE))
@@ -89,7 +92,8 @@ def test_the_process_ends_when_the_push_is_closed(tmp_path):
     pusher = push(tmp_path / "a.m3u8")
     for i in range(30):
         pusher.write(surface(i), round(i / 25 / TIME_BASE))
+    process = child_running(PUSHER)
     pusher.close()
     assert pusher.connected
-    assert pusher._process.returncode == 0
+    assert not process.is_running()
     assert "#EXT-X-ENDLIST" in (tmp_path / "a.m3u8").read_text()

@@ -40,9 +40,17 @@ def test_an_image_has_at_least_two_pixels_each_way(height, width):
 
 
 @pytest.mark.parametrize(
-    ("size", "wanted"), [((None, None), None), ((64, 36), None), ((64, None), None), ((None, 36), None),
-                         ((65, 36), "65x36"), ((None, 37), "64x37"), ((36, 64), "36x64")],
-)  # fmt: skip
+    ("size", "wanted"),
+    [
+        ((None, None), None),
+        ((64, 36), None),
+        ((64, None), None),
+        ((None, 36), None),
+        ((65, 36), "65x36"),
+        ((None, 37), "64x37"),
+        ((36, 64), "36x64"),
+    ],
+)
 def test_an_image_has_the_size_of_its_source(size, wanted):
     image = np.zeros((36, 64, 3), np.uint8)
     if wanted is None:

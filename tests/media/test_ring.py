@@ -190,7 +190,8 @@ def test_another_stream_starts_a_new_format(clip, other):
 
 def test_a_format_outlives_its_stream(clip):
     with av.open(str(clip)) as source:
-        form, extradata = StreamFormat(source.streams.video[0]), source.streams.video[0].codec_context.extradata
+        form = StreamFormat(source.streams.video[0])
+        extradata = source.streams.video[0].codec_context.extradata
     with av.open(io.BytesIO(), "w", format="mp4") as output:
         copied = form.add_to(output)
         assert (copied.width, copied.height) == (64, 48)

@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -15,10 +16,9 @@ from support.messages import collect
 from streamkit.core.counters import Counters
 from streamkit.core.data import Device
 from streamkit.core.errors import SourceError
-from streamkit.media import reader
 from streamkit.media.demux import Demuxer
 from streamkit.media.gop_segments import SegmentCutter
-from streamkit.media.reader import VideoReader
+from streamkit.media.reader import VideoReader, reads_in_subprocess
 from streamkit.media.received_packet import ReceivedPacket
 from streamkit.media.segment_transfer import ReceivedSegments, read_segments
 from streamkit.media.surfaces import SurfacePool
@@ -192,14 +192,29 @@ def test_lengths_become_start_codes_in_place():
 # ------------------------------------------------------------------------------------------ a reader with a process
 
 
-def opened(path, device=CPU, process=ChildGenerator, **options):
+def opened(path, device=CPU, process=ChildGenerator):
     executor = ThreadedExecutor(device, 1, process=process)
-    return VideoReader(str(path), device, SurfacePool(device), Counters(), decoders=3, executor=executor, **options)
+    return VideoReader(
+        str(path), device, SurfacePool(device), Counters(), decoders=3, executor=executor, in_subprocess=True
+    )
+
+
+class StartedProcesses(list):
+    """Starts the processes that read files, and lists them."""
+
+    def __call__(self, *args):
+        self.append(ChildGenerator(*args))
+        return self[-1]
+
+    def kill(self):
+        os.kill(self[-1].pid, signal.SIGKILL)
+        while self[-1].running:
+            time.sleep(0.01)
 
 
 @pytest.fixture
-def apart(monkeypatch):
-    monkeypatch.setattr(reader, "_is_read_apart", lambda *_: True)
+def processes():
+    return StartedProcesses()
 
 
 def frames(source, **part):
@@ -207,38 +222,34 @@ def frames(source, **part):
 
 
 @pytest.mark.parametrize(("codec", "options"), [("libx264", X264), ("libx265", X265)])
-def test_frames_are_equal_in_every_loop(tmp_path, apart, codec, options):
+def test_frames_are_equal_in_every_loop(tmp_path, processes, codec, options):
     path = write(tmp_path / "a.mp4", 64, 48, 150, codec=codec, options=options)
     logged = collect()
-    source = opened(path)
+    source = opened(path, process=processes)
     alone = opened(path, process=None)
     expected = frames(alone)
     assert len(expected) == 150
     assert frames(source, start_s=1.0, end_s=2.0) == [frame for frame in expected if 1.0 <= frame[1] < 2.0]
-    assert source._process is None  # none is started for a part
-    assert frames(source) == expected
-    pid = source._process._child.pid
-    for _ in range(2):
+    assert processes == []  # none is started for a part
+    for _ in range(3):
         assert frames(source) == expected
-    assert source._process._child.pid == pid
-    assert alone._process is None
+    assert len(processes) == 1
     source.close()
     alone.close()
     assert logged == []
     with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
+        os.kill(processes[0].pid, 0)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("ahead/")]
 
 
-def test_a_loop_left_early_is_not_continued(tmp_path, apart):
+def test_a_loop_left_early_is_not_continued(tmp_path, processes):
     path = write(tmp_path / "a.mp4", 64, 48, 400, options={"g": "10"})
-    source = opened(path)
+    source = opened(path, process=processes)
     left = source.frames()
     assert [next(left)[0] for _ in range(40)] == list(range(40))
-    first = source._process._child.pid
     left.close()
     assert [number for number, _ in source.frames()] == list(range(400))
-    assert source._process._child.pid != first
+    assert len(processes) == 2
     source.close()
 
 
@@ -261,15 +272,15 @@ def noise(tmp_path_factory):
     return path
 
 
-def test_a_killed_process_ends_the_source_after_its_frames(noise, apart):
-    source = opened(noise)
+def test_a_killed_process_ends_the_source_after_its_frames(noise, processes):
+    source = opened(noise, process=processes)
     numbers: list[int] = []
 
     def read():
         for number, _ in source.frames():
             numbers.append(number)
             if number == 10:
-                source._process._child.kill()
+                os.kill(processes[0].pid, signal.SIGKILL)
 
     with pytest.raises(SourceError, match=r"the process that reads it was killed by SIGKILL"):
         read()
@@ -278,33 +289,34 @@ def test_a_killed_process_ends_the_source_after_its_frames(noise, apart):
     source.close()
 
 
-def test_a_process_that_dies_between_loops_is_replaced(tmp_path, apart):
+def test_a_process_that_dies_between_loops_is_replaced(tmp_path, processes):
     path = write(tmp_path / "a.mp4", 64, 48, 100, options={"g": "10"})
-    source = opened(path)
+    source = opened(path, process=processes)
     expected = frames(source)
-    source._process._child.kill()
-    source._process._child.join(10.0)
+    processes.kill()
     assert frames(source) == expected
     source.close()
 
 
-def test_stopping_ends_the_wait_for_a_hanging_process(noise, apart):
-    source = opened(noise)
+def test_stopping_ends_the_wait_for_a_hanging_process(noise, processes):
+    source = opened(noise, process=processes)
     left = source.frames()
     next(left)
-    os.kill(source._process._child.pid, signal.SIGSTOP)
+    os.kill(processes[0].pid, signal.SIGSTOP)
     for _ in range(10):
         next(left)
     left.close()
     source.close()
 
 
-def test_the_file_is_read_in_this_process_if_none_can_be_started(tmp_path, apart):
+def test_the_file_is_read_in_this_process_if_none_can_be_started(tmp_path):
     def refused(*_):
         raise OSError(11, "Resource temporarily unavailable")
 
-    path, logged = write(tmp_path / "a.mp4", 64, 48, 100, options={"g": "10"}), collect()
-    source, alone = opened(path, process=refused), opened(path, process=None)
+    path = write(tmp_path / "a.mp4", 64, 48, 100, options={"g": "10"})
+    logged = collect()
+    source = opened(path, process=refused)
+    alone = opened(path, process=None)
     assert frames(source) == frames(alone)
     assert "no process can be started" in logged[0]
     assert "Resource temporarily unavailable" in logged[0]
@@ -313,22 +325,22 @@ def test_the_file_is_read_in_this_process_if_none_can_be_started(tmp_path, apart
 
 
 @pytest.mark.parametrize(
-    ("count", "device", "apart"), [(6000, "cuda", True), (5999, "cuda", False), (6000, "cpu", False)]
+    ("count", "device", "in_subprocess"), [(6000, "cuda", True), (5999, "cuda", False), (6000, "cpu", False)]
 )
-def test_long_videos_for_a_gpu_are_read_in_a_subprocess(tmp_path, count, device, apart):
+def test_long_videos_for_a_gpu_are_read_in_a_subprocess(tmp_path, count, device, in_subprocess):
     path = write(tmp_path / "a.mp4", 64, 48, 30)
     demuxer = Demuxer(str(path))
     demuxer.info = replace(demuxer.info, frames=count)
-    assert reader._is_read_apart(demuxer, Device(device)) is apart
+    assert reads_in_subprocess(demuxer, Device(device)) is in_subprocess
     for of_this_process in ("/dev/fd/3", "/dev/stdin", "/proc/self/fd/3"):
         demuxer.uri = of_this_process
-        assert not reader._is_read_apart(demuxer, Device(device))
+        assert not reads_in_subprocess(demuxer, Device(device))
     demuxer.uri = "/dev/shm/clip.mp4"  # files in memory
-    assert reader._is_read_apart(demuxer, Device(device)) is apart
+    assert reads_in_subprocess(demuxer, Device(device)) is in_subprocess
     demuxer.close()
     bare = Demuxer(str(write(tmp_path / "a.ts", 64, 48, 30)))
     bare.info = replace(bare.info, frames=count)
-    assert not reader._is_read_apart(bare, Device(device))
+    assert not reads_in_subprocess(bare, Device(device))
     bare.close()
 
 
@@ -336,7 +348,7 @@ def test_long_videos_for_a_gpu_are_read_in_a_subprocess(tmp_path, count, device,
 @pytest.mark.parametrize(
     "name", ["bench_1080p_hevc.mp4", "bench_1080p_hevc_opengop.mp4", "bench_1080p_h264.mp4", "codec/nasa_13013.mp4"]
 )
-def test_nvdec_gives_the_same_frames(test_data, apart, name):
+def test_nvdec_gives_the_same_frames(test_data, name):
     device = Device("cuda")
     path = test_data / "videos" / name
 

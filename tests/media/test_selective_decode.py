@@ -21,7 +21,8 @@ from streamkit.media.reader import VideoReader
 from streamkit.media.selective_decode import FrameNumbering
 from streamkit.media.surfaces import SurfacePool
 
-CPU, GPU = Device(), Device("cuda")
+CPU = Device()
+GPU = Device("cuda")
 B3 = {"preset": "medium", "g": "10", "bf": "3", "b-pyramid": "none", "sc_threshold": "0"}
 PYRAMID = {"preset": "medium", "x264-params": "keyint=20:bframes=7:b-adapt=0:scenecut=0:b-pyramid=normal"}
 SPARSE = {"preset": "medium", "x264-params": "keyint=16:bframes=1:b-adapt=0:scenecut=0:open-gop=1"}
@@ -324,7 +325,8 @@ def test_damage_is_counted_for_needed_frames(damaged_clip, how, counted):
 def test_a_live_decoder_waits_for_a_keyframe_after_damage(tmp_path, live):
     """What refers to a frame that is lost would be gray; a file's frames are counted as damaged, and come."""
     path = write(tmp_path / "a.mp4", 128, 96, 60, options={"g": "20", "bf": "0", "sc_threshold": "0"})
-    demuxer, counters = Demuxer(str(path)), Counters()
+    demuxer = Demuxer(str(path))
+    counters = Counters()
     demuxer.info = replace(demuxer.info, live=live)
     decoder = AvDecoder(demuxer, CPU, SurfacePool(CPU), counters, low_delay=True)
     numbers = []

@@ -17,7 +17,8 @@ from streamkit.media.surfaces import SurfacePool
 
 def failure(uri, device=Device()):  # noqa: B008  # a frozen value
     """How many frames came, and the error."""
-    count, counters = 0, Counters()
+    count = 0
+    counters = Counters()
     with pytest.raises(SourceError) as caught:  # noqa: PT012  # frames come before the error
         reader = VideoReader(str(uri), device, SurfacePool(device), counters, link=ConnectionOptions(2))
         try:

@@ -17,7 +17,9 @@ from streamkit.media.stream_info import FILE_OPTIONS, stream_duration_s
 from streamkit.media.surfaces import SurfacePool
 from streamkit.stages.sources.source import VideoSource
 
-LENGTH_S, SLACK_S = 4.0, 0.1  # of 100 frames at 25 a second; two frame times more or less, for B-frames
+# of 100 frames at 25 a second; two frame times more or less, for B-frames
+LENGTH_S = 4.0
+SLACK_S = 0.1
 # by container: its codec, and what its muxer is told
 CONTAINERS = {
     "mp4": ("libx264", {}),

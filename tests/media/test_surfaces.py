@@ -7,7 +7,8 @@ from streamkit.core.data import Color, Device
 from streamkit.core.errors import DeviceError
 from streamkit.media.surfaces import SurfacePool, shared_pool
 
-CPU, COLOR = Device(), Color()
+CPU = Device()
+COLOR = Color()
 
 
 def test_a_buffer_is_reused_once_its_surface_is_released():

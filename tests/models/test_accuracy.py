@@ -24,7 +24,8 @@ from streamkit.ops.preprocess import preprocess
 from streamkit.ops.transfer import fetch
 
 JPEG = Color("bt601", full_range=True, chroma_x=0.5, chroma_y=0.5)
-SCORE, IOU = 0.01, 0.65
+SCORE = 0.01
+IOU = 0.65
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 MODELS = {
     "yolox-nano": ("yolox_nano_dyn.onnx", 0.319),
@@ -97,7 +98,8 @@ def yolox(session, size, resized):
     padded = np.full((416, 416, 3), 114, np.float32)
     padded[: small.shape[0], : small.shape[1]] = small
     (rows,) = session.run(None, {"images": np.ascontiguousarray(padded.transpose(2, 0, 1)[None])})
-    rows, at = rows[0].copy(), 0
+    rows = rows[0].copy()
+    at = 0
     for stride in (8, 16, 32):
         n = 416 // stride
         grid = np.stack(np.meshgrid(np.arange(n), np.arange(n)), -1).reshape(-1, 2)
@@ -116,7 +118,8 @@ def yolov8(session, size, resized, several=False):
     width, height = size
     ratio = min(640 / height, 640 / width)
     new = round(width * ratio), round(height * ratio)
-    left, top = (640 - new[0]) / 2, (640 - new[1]) / 2
+    left = (640 - new[0]) / 2
+    top = (640 - new[1]) / 2
     small = resized(*new)
     edges = round(top - 0.1), round(top + 0.1), round(left - 0.1), round(left + 0.1)
     padded = cv2.copyMakeBorder(small, *edges, cv2.BORDER_CONSTANT, value=(114, 114, 114))
@@ -237,7 +240,8 @@ def derived_card(name: str, test_data: Path) -> Card:
 def ours(card: Card, pictures: list[Picture], device: Device, batch: int = 8, **more) -> dict[int, np.ndarray]:
     """Rows by picture, on the way that the stages go."""
     xp = device.xp
-    session, reads = Session(card.file, device, threads=1), family(card.family)
+    session = Session(card.file, device, threads=1)
+    reads = family(card.family)
     options = ReadOptions(np.full(80, SCORE, np.float32), iou=IOU, **more)
     results = {}
     for first in range(0, len(pictures), batch):

@@ -201,7 +201,7 @@ def test_a_wrong_mean_and_a_wrong_std_are_two_problems(tmp_path):
     assert [listed_text.split(" ")[1] for listed_text in listed] == ["input.mean", "input.std"]
 
 
-def test_a_mean_that_is_no_number_is_one_problem(tmp_path):
+def test_a_mean_that_is_no_number_is_a_single_problem(tmp_path):
     (problem,) = problems(tmp_path, GOOD.replace("scale: 1/255", "scale: 1/128, mean: [127, gray, 127]"))
     assert "input.mean must be a number, or a fraction such as 1/255, got 'gray'" in problem
 

@@ -134,23 +134,30 @@ def test_every_form_of_ssd_passes(form, frames, test_data, tmp_path):
     assert report.objects > 3
 
 
-BOX, LABEL = [8.0, 12.0, 32.0, 36.0], 2  # network pixels of 64 x 48; (1/8, 1/4, 1/2, 3/4) of it
+BOX = [8.0, 12.0, 32.0, 36.0]  # network pixels of 64 x 48; (1/8, 1/4, 1/2, 3/4) of it
+LABEL = 2
 
 
 @pytest.mark.parametrize(
     "outputs",
     [
-        {"detection_out": [
-            [[[0, LABEL, 0.9, 1 / 8, 1 / 4, 1 / 2, 3 / 4], [-1, 0, 0, 0, 0, 0, 0], [0, 1, 1, 0, 0, 1, 1]]]
-        ]},
-        {"detection_boxes": [[[1 / 4, 1 / 8, 3 / 4, 1 / 2], [0, 0, 1, 1]]], "detection_scores": [[0.9, 1.0]],
-         "detection_classes": [[LABEL, 1]], "num_detections": [1]},
+        {
+            "detection_out": [
+                [[[0, LABEL, 0.9, 1 / 8, 1 / 4, 1 / 2, 3 / 4], [-1, 0, 0, 0, 0, 0, 0], [0, 1, 1, 0, 0, 1, 1]]]
+            ]
+        },
+        {
+            "detection_boxes": [[[1 / 4, 1 / 8, 3 / 4, 1 / 2], [0, 0, 1, 1]]],
+            "detection_scores": [[0.9, 1.0]],
+            "detection_classes": [[LABEL, 1]],
+            "num_detections": [1],
+        },
         {"bboxes": [[[1 / 8, 1 / 4, 1 / 2, 3 / 4]]], "scores": [[0.9]], "labels": [[LABEL]]},
         {"boxes": [[BOX]], "scores": [[0.9]], "labels": [[LABEL]]},
         {"boxes": [BOX], "scores": [0.9], "labels": [LABEL]},
     ],
     ids=SSD_FORMS,
-)  # fmt: skip
+)
 def test_the_reference_reads_ssd_up_to_the_end_marker(outputs):
     arrays = {name: np.array(value) for name, value in outputs.items()}
     spec = InputSpec(size=(64, 48))
@@ -254,7 +261,8 @@ def test_every_form_of_class_map_passes(form, frames, tmp_path):
 
 def test_only_as_many_objects_are_compared_as_the_pipeline_keeps(frames, tmp_path):
     values = np.zeros((1, 900, 6))
-    values[0, :, 0], values[0, :, 1] = np.arange(900) % 30, np.arange(900) // 30 + 20
+    values[0, :, 0] = np.arange(900) % 30
+    values[0, :, 1] = np.arange(900) // 30 + 20
     values[0, :, 2:4] = values[0, :, :2] + 8
     values[0, :, 4] = np.linspace(0.9, 0.4, 900)
     report = check(constant_card(tmp_path, "detect", "yolo_e2e", values, "[cat]"), frames[:1])
@@ -267,7 +275,8 @@ def test_wrong_masks_are_detected(name, frames, test_data, tmp_path, monkeypatch
     from streamkit.models.families import semantic
     from streamkit.ops import masks
 
-    right, best = masks.InstanceMasks.rows, semantic.best_classes
+    right = masks.InstanceMasks.rows
+    best = semantic.best_classes
     monkeypatch.setattr(masks.InstanceMasks, "rows", lambda self, index: right(self, index[::-1]))
     monkeypatch.setattr(semantic, "best_classes", lambda *args: best(*args) + 1)
     report = check(detail_card(name, test_data, tmp_path), frames)

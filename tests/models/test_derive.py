@@ -59,7 +59,8 @@ def beside(data: Path, folder: Path, name: str) -> Path:
 @pytest.mark.parametrize("name", ["yolox-nano", "yolov8n", "yolov8n-seg", "deimv2-atto", "movenet-lightning"])
 def test_a_derived_card_equals_the_shipped_one(name, test_data, tmp_path):
     file = beside(test_data, tmp_path, name)
-    card, shipped = open_model(file.name, tmp_path), load_card(find_card(name)).with_file(file)
+    card = open_model(file.name, tmp_path)
+    shipped = load_card(find_card(name)).with_file(file)
     size = (320, 320) if name == "yolov8n-seg" else shipped.input.size
     expected = dataclasses.replace(
         shipped,
@@ -826,7 +827,8 @@ def test_labels_that_look_like_other_yaml_types_stay_text(tmp_path):
 def test_the_file_is_opened_once_for_the_card_and_its_check(tmp_path, monkeypatch):
     import onnxruntime
 
-    opened, open_ = [], onnxruntime.InferenceSession
+    opened = []
+    open_ = onnxruntime.InferenceSession
     monkeypatch.setattr(
         onnxruntime, "InferenceSession", lambda *args, **more: opened.append(args) or open_(*args, **more)
     )

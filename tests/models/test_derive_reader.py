@@ -15,7 +15,8 @@ from streamkit.models.network import check_model
 def recognizer(folder: Path, characters: str | None, classes: int, width: int | str = "W") -> Path:
     """A network of PP-OCR's shapes: (N, 3, 48, W) to (N, W / 8, classes), which sees nothing but brightness."""
     onnx = pytest.importorskip("onnx")
-    helper, array = onnx.helper, onnx.numpy_helper.from_array
+    helper = onnx.helper
+    array = onnx.numpy_helper.from_array
     kernel = np.random.default_rng(1).normal(0, 0.1, (classes, 3, 48, 8)).astype(np.float32)
     nodes = [
         helper.make_node("Conv", ["x", "kernel"], ["columns"], strides=[48, 8]),

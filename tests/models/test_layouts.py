@@ -255,7 +255,7 @@ AMBIGUOUS = {
 
 
 @pytest.mark.parametrize("name", AMBIGUOUS)
-def test_a_question_offers_none_of_these(name, tmp_path):
+def test_an_ambiguous_network_is_reported_with_the_possible_families(name, tmp_path):
     family, layout = AMBIGUOUS[name]
     with pytest.raises(Underivable) as caught:
         derive(layout.write(tmp_path), assume=True)
@@ -268,7 +268,7 @@ def test_a_question_offers_none_of_these(name, tmp_path):
 @pytest.mark.parametrize(
     ("name", "labels"), [("segformer", 150), ("an old rt-detr of ultralytics", 80), ("a vector", 256)]
 )
-def test_an_answer_selects_the_family(name, labels, tmp_path):
+def test_the_family_option_selects_among_possible_families(name, labels, tmp_path):
     family, layout = AMBIGUOUS[name]
     path = layout.write(tmp_path)
     (tmp_path / "names.txt").write_text("\n".join(map(str, range(labels))))

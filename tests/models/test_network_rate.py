@@ -36,7 +36,8 @@ def test_a_damaged_rate_is_measured_again(text, tmp_path):
 
 
 def test_rates_are_stored_per_network_size_gpu_and_precision(root):
-    network, other = root / "models" / "demo.onnx", root / "models" / "color.onnx"
+    network = root / "models" / "demo.onnx"
+    other = root / "models" / "color.onnx"
     files = {
         rate_file(network, (640, 640), "H200", F32),
         rate_file(other, (640, 640), "H200", F32),

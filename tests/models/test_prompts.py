@@ -21,7 +21,8 @@ TOKENS = {"tokenizer": f"{worded.shipped_models()}/{worded.TEXT['tokenizer']}"}
 
 
 def outputs(card, texts=TEXTS, images=IMAGES):
-    session, prompts = Session(card.file, Device()), prepare(check_model(card), texts, Device())
+    session = Session(card.file, Device())
+    prompts = prepare(check_model(card), texts, Device())
     return session.run({"images": images, "net_images": images}, prompts.shared), prompts.texts
 
 
@@ -63,7 +64,8 @@ def test_each_image_is_matched_with_all_texts(expected, tmp_path):
 
 def test_text_embeddings_are_normalized_and_independent():
     encoder = TextEncoder(load_card(find_card("demo-words")))
-    alone, both = encoder.embed(["red van"]), encoder.embed(["person in blue", "red van"])
+    alone = encoder.embed(["red van"])
+    both = encoder.embed(["person in blue", "red van"])
     np.testing.assert_array_equal(alone[0], both[1])
     np.testing.assert_allclose(np.linalg.norm(both, axis=1), 1, atol=1e-6)
     assert alone.shape == (1, 64)
@@ -110,7 +112,8 @@ def test_a_prompt_that_is_too_long_is_refused(tmp_path):
 
 def test_the_template_is_applied_to_a_prompt(tmp_path):
     files = {name: f"{worded.shipped_models()}/{file}" for name, file in worded.TEXT.items()}
-    plain, around = worded.card(tmp_path), worded.card(tmp_path, text={**files, "template": "person in {}"})
+    plain = worded.card(tmp_path)
+    around = worded.card(tmp_path, text={**files, "template": "person in {}"})
     np.testing.assert_array_equal(TextEncoder(around).embed(["red"]), TextEncoder(plain).embed(["person in red"]))
 
 

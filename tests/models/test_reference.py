@@ -63,7 +63,8 @@ SPECS = {
 @pytest.mark.parametrize("size", [(90, 60), (60, 90), (61, 45)])
 @pytest.mark.parametrize("name", SPECS)
 def test_the_tensor_equals_the_exact_formula(name, size):
-    spec, color = SPECS[name], Color("bt709", full_range=True)
+    spec = SPECS[name]
+    color = Color("bt709", full_range=True)
     surface = Surface(from_rgb(picture(*size), color), color)
     exact = preprocess_reference([surface], [size], spec)
     geometry = preprocess([surface], [size], spec)[1]
@@ -162,7 +163,7 @@ def test_objects_are_clipped_and_those_outside_dropped():
         ([0, 0, 0, 0], [0, 0, 0, 0], 0),
     ],
 )
-def test_iou_of_boxes(a, b, expected):
+def test_iou_of_boxes_is_intersection_over_union(a, b, expected):
     assert reference.overlap(np.array(a, float), np.array(b, float)) == pytest.approx(expected)
 
 
@@ -172,7 +173,7 @@ def rotated_row(cx: float, cy: float, width: float, height: float, angle: float)
     return np.concatenate([np.zeros(6), corners.ravel()])
 
 
-def test_iou_of_rotated_boxes():
+def test_iou_of_rotated_boxes_is_intersection_over_union():
     """Two Gaussians of equal size, d standard deviations apart, have a Bhattacharyya distance of d^2 / 8."""
     box = rotated_row(20, 20, 12, 6, 0.4)
     assert reference.rotated_overlap(box, box) == pytest.approx(1, abs=1e-6)
@@ -202,7 +203,8 @@ def test_the_vector_of_an_image_has_the_form_of_its_family(family, expected):
 def test_a_mask_is_where_the_logits_of_its_prototypes_are_above_0():
     """Prototypes at a quarter of an input of 32 x 16, of a frame of 64 x 32: 8 frame pixels a place."""
     prototypes = np.zeros((2, 4, 8))
-    prototypes[0], prototypes[1] = -1, np.arange(8)
+    prototypes[0] = -1
+    prototypes[1] = np.arange(8)
     mask = reference.mask(
         np.array([1.0, 0.5]), prototypes, np.array([4, 6, 60, 20]), (0.5, 0.5, 0, 0), (64, 32), InputSpec((32, 16))
     )
@@ -223,14 +225,14 @@ def test_a_mask_of_a_letterboxed_frame_is_in_source_pixels():
     assert (columns.mean() + 0.5, rows.mean() + 0.5) == (12, 8)
 
 
-def test_half_of_the_coefficients_leaves_none_of_the_mask():
+def test_a_mask_of_negative_coefficients_is_empty():
     prototypes = np.ones((1, 4, 8))
     args = (np.array([0, 0, 40, 20]), (0.5, 0.5, 0, 0), (40, 20), InputSpec((32, 16)))
     assert reference.mask(np.array([1.0]), prototypes, *args).all()
     assert not reference.mask(np.array([-1.0]), prototypes, *args).any()
 
 
-def test_specs_are_used_as_they_are():
+def test_each_field_of_a_spec_changes_the_tensor():
     """A spec that differs in one value gives another tensor."""
     rgb = picture().astype(np.float32)
     spec = dataclasses.replace(SPECS["normalized"], layout="nhwc")

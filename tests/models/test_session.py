@@ -70,7 +70,8 @@ def test_a_session_is_freed_with_its_last_reference(tmp_path, no_collection):
 @pytest.mark.parametrize("name", MODELS)
 def test_a_batch_equals_its_images_bit_for_bit(name, threads, test_data):
     card = card_of(name, test_data)
-    session, feeds = Session(card.file, CPU, threads=threads), noise(card, 3)
+    session = Session(card.file, CPU, threads=threads)
+    feeds = noise(card, 3)
     together = session.run(feeds)
     assert list(together) == list(session.outputs)
     for i in range(3):
@@ -420,9 +421,11 @@ def test_gpu_accepts_all_dtypes_and_batches(kind, dtype, batch, stream, tmp_path
 def test_tensorrt_runs_or_is_refused(stream, test_data):
     card = card_of("yolox-nano", test_data)
     try:
-        session, text = Session(card.file, Device("cuda"), arithmetic=Arithmetic("tensorrt", "f32")), ""
+        session = Session(card.file, Device("cuda"), arithmetic=Arithmetic("tensorrt", "f32"))
+        text = ""
     except DeviceError as error:
-        session, text = None, str(error)
+        session = None
+        text = str(error)
     if session is None:
         assert "tensorrt" in text.lower()
         assert "[gpu]" in text

@@ -268,7 +268,7 @@ def test_a_class_map_of_integers_is_recognized(dims, fits):
 
 
 @pytest.mark.parametrize("name", ["heatmaps", "predicted_depth", "Disparity", "anomaly_map", "keypoint_map", "mask"])
-def test_maps_of_other_things_are_known_by_name(name):
+def test_maps_of_other_kinds_are_recognized_by_name(name):
     assert allowed({name: [1, 19, 480, 640]}, 19) == {}
 
 

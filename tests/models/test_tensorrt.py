@@ -84,7 +84,8 @@ def test_a_build_without_the_provider_names_the_package(tmp_path):
 
     if "TensorrtExecutionProvider" in ort.get_available_providers():
         pytest.skip("this is the GPU build")
-    path, names = network(tmp_path / "net.onnx", {"x": (F32, ["n", 3, 8, 8])}), ("tensorrt", "cuda", "cpu")
+    path = network(tmp_path / "net.onnx", {"x": (F32, ["n", 3, 8, 8])})
+    names = ("tensorrt", "cuda", "cpu")
     options = provider_options(names, Device("cuda"), 1, tensorrt={"trt_int8_enable": "True"})
     assert options[0] == {"device_id": "0", "user_compute_stream": "1", "trt_int8_enable": "True"}
     with pytest.raises(DeviceError) as caught:

@@ -19,11 +19,12 @@ def upsampling(request, tmp_path):
     side = int(33 * scale)
     shape = (1, 3, 33, 33), (1, 3, side, side)
     graph = helper.make_graph(
-        [helper.make_node("Upsample", ["x", "scales"], ["y"], mode=mode)], "up",
+        [helper.make_node("Upsample", ["x", "scales"], ["y"], mode=mode)],
+        "up",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape[0])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape[1])],
         [numpy_helper.from_array(np.array([1, 1, scale, scale], np.float32), "scales")],
-    )  # fmt: skip
+    )
     path = tmp_path / "up.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 9)], ir_version=8), path)
     return path

@@ -76,9 +76,12 @@ def environment(copy: Path) -> dict[str, str]:
     data = os.environ.get("STREAMKIT_TEST_DATA", str(ROOT.parent / "shared" / "data"))  # the copy lies elsewhere
     server = os.environ.get("STREAMKIT_RTSP_SERVER", str(ROOT.parent / "shared" / "tools" / "rtsp_server.py"))
     return {
-        **os.environ, "PYTHONPATH": str(copy), "STREAMKIT_TEST_DATA": data, "STREAMKIT_RTSP_SERVER": server,
+        **os.environ,
+        "PYTHONPATH": str(copy),
+        "STREAMKIT_TEST_DATA": data,
+        "STREAMKIT_RTSP_SERVER": server,
         "NUMBA_CACHE_DIR": str(copy / ".numba"),
-    }  # fmt: skip
+    }
 
 
 def command(tests: tuple[str, ...]) -> list[str]:
@@ -136,7 +139,8 @@ def run_random(copy: Path, package: str, tests: tuple[str, ...], count: int, see
         return 2
     survivors = 0
     for number, mutant in enumerate(drawn, 1):
-        spec, paths = mutant.mutations[0], chosen[mutant.job_id]
+        spec = mutant.mutations[0]
+        paths = chosen[mutant.job_id]
         result = mutate_and_test(mutant.mutations, " ".join(command(paths)), timeout_s)
         survived = result.test_outcome == TestOutcome.SURVIVED
         survivors += survived
@@ -155,7 +159,8 @@ def mirrored_tests(module: str) -> tuple[str, ...]:
 
     Where there is no such folder, those of the module's name, or of its package's, in the folder above.
     """
-    folder, names = Path("tests", *Path(module).parts[1:-1]), [Path(module).stem]
+    folder = Path("tests", *Path(module).parts[1:-1])
+    names = [Path(module).stem]
     while True:
         for name in names:
             if paths := sorted(str(path) for path in folder.glob(f"test_{name}*.py")):
@@ -205,7 +210,8 @@ def _annotations(path: Path) -> set[int]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ways = parser.add_subparsers(dest="way", required=True)
-    drawn, named = ways.add_parser("random"), ways.add_parser("known")
+    drawn = ways.add_parser("random")
+    named = ways.add_parser("known")
     drawn.add_argument("package", help="a package or a module, as a path: streamkit/rules")
     drawn.add_argument("--tests", nargs="+", help="what must notice; by default the tests that mirror the module")
     drawn.add_argument("--count", type=int, default=40)

@@ -212,8 +212,10 @@ def test_lines_and_zones_have_labels(points, closed, corner):
     marks = shown_marks(Shown(points, closed=closed, text="door 3"))
     label = marks[marks["sprite"] >= 0]
     assert len(label) > 0
-    left, top = int(label["x1"].min()), int(label["y1"].min())
-    right, bottom = int(label["x2"].max()), int(label["y2"].max())
+    left = int(label["x1"].min())
+    top = int(label["y1"].min())
+    right = int(label["x2"].max())
+    bottom = int(label["y2"].max())
     height = bottom - top
     expected_top = corner[1] - height if corner[1] >= height else 0
     assert (top, left) == (expected_top, min(corner[0], 640 - (right - left)))
@@ -308,7 +310,8 @@ SIZE = (640, 360)
 
 
 def rects(corners, sizes):
-    corners, sizes = np.array(corners, np.int64), np.array(sizes, np.int64)
+    corners = np.array(corners, np.int64)
+    sizes = np.array(sizes, np.int64)
     return np.concatenate([corners, corners + sizes], axis=1)
 
 
@@ -331,7 +334,8 @@ def test_non_overlapping_labels_are_not_moved():
 
 def test_an_overlapping_label_moves_to_the_next_free_place():
     """Two objects in one place: the second label goes to the box's right end, or else to the first free place."""
-    wide, narrow = rects([(100, 100)], [(200, 80)]), rects([(100, 100)], [(60, 80)])
+    wide = rects([(100, 100)], [(200, 80)])
+    narrow = rects([(100, 100)], [(60, 80)])
     two = rects([(100, 86)] * 2, [(80, 14)] * 2)
     assert separate_labels(two, np.concatenate([wide, wide]), SIZE).tolist() == [[100, 86], [220, 86]]
     assert separate_labels(two, np.concatenate([narrow, narrow]), SIZE).tolist() == [[100, 86], [100, 100]]

@@ -42,9 +42,12 @@ def test_the_iou_matrix_has_a_row_for_each_first_box():
 
 
 @given(
-    st.floats(0.1, 8), st.floats(0.1, 8), st.floats(-300, 300), st.floats(-300, 300),
+    st.floats(0.1, 8),
+    st.floats(0.1, 8),
+    st.floats(-300, 300),
+    st.floats(-300, 300),
     st.lists(st.tuples(*[st.floats(-2000, 4000)] * 4), max_size=5),
-)  # fmt: skip
+)
 @settings(max_examples=50, deadline=None)
 def test_to_source_inverts_the_geometry(scale_x, scale_y, offset_x, offset_y, rows):
     source = np.array(rows, np.float32).reshape(-1, 4)
@@ -115,7 +118,8 @@ def test_a_rect_is_the_box_in_whole_pixels_within_the_image(box, width, height, 
     ((left, top, right, bottom),) = crop_rects([[x1, y1, x2, y2]], [[width, height]], pad).tolist()
     assert left % 2 == top % 2 == 0
     if right == 0:
-        px, py = pad * (x2 - x1), pad * (y2 - y1)
+        px = pad * (x2 - x1)
+        py = pad * (y2 - y1)
         beside = x2 + px <= 0 or y2 + py <= 0 or x1 - px >= width or y1 - py >= height
         flat = x1 == x2 or y1 == y2 or np.ceil(x2) <= np.floor(x1) or np.ceil(y2) <= np.floor(y1)
         assert beside or flat
@@ -123,7 +127,8 @@ def test_a_rect_is_the_box_in_whole_pixels_within_the_image(box, width, height, 
     assert 0 <= left < right <= width
     assert 0 <= top < bottom <= height
     # Nothing of the box in the frame is lost, and no more than its surroundings are seen.
-    px, py = pad * (x2 - x1), pad * (y2 - y1)
+    px = pad * (x2 - x1)
+    py = pad * (y2 - y1)
     assert left <= max(x1 - px, 0) + 1e-6
     assert right >= min(x2 + px, width) - 1e-6
     assert left > x1 - px - 2 or left == 0
@@ -179,7 +184,8 @@ def test_kernel_arguments_of_parts_equal_those_of_each():
     from streamkit.ops.preprocess_cuda import FRAME, SPEC, Plan
 
     surfaces = [scene(), scene(1, 64, 48, Color()), scene(2)]
-    sizes, rects = [(200, 150), (64, 48), (200, 150)], [(10, 20, 61, 99), (0, 0, 64, 48), (198, 148, 200, 150)]
+    sizes = [(200, 150), (64, 48), (200, 150)]
+    rects = [(10, 20, 61, 99), (0, 0, 64, 48), (198, 148, 200, 150)]
     for spec in SPECS.values():
         packed, scales = Plan(spec).pack(surfaces, sizes, [1000, 2000, 3000], 4, rects)
         frames = np.frombuffer(packed, FRAME, offset=SPEC.itemsize)

@@ -20,7 +20,8 @@ WEIGHTS = {"bt601": (0.299, 0.587, 0.114), "bt709": (0.2126, 0.7152, 0.0722), "b
 
 def noise(width: int, height: int, seed: int = 0) -> np.ndarray:
     """NV12 data of random bytes that holds a frame of this size."""
-    rows, columns = (height + 1) // 2 * 3, (width + 1) // 2 * 2
+    rows = (height + 1) // 2 * 3
+    columns = (width + 1) // 2 * 2
     return np.random.default_rng(seed).integers(0, 256, (rows, columns), dtype=np.uint8)
 
 
@@ -53,8 +54,10 @@ def plainly(data: np.ndarray, color: Color, width: int, height: int) -> np.ndarr
     out = np.empty((height, width, 3))
     for y, x in np.ndindex(height, width):
         luma = float(data[y, x]) / 255 if color.full_range else (float(data[y, x]) - 16) / 219
-        cb, cr = chroma(x, y, 0), chroma(x, y, 1)
-        red, blue = luma + 2 * (1 - kr) * cr, luma + 2 * (1 - kb) * cb
+        cb = chroma(x, y, 0)
+        cr = chroma(x, y, 1)
+        red = luma + 2 * (1 - kr) * cr
+        blue = luma + 2 * (1 - kb) * cb
         out[y, x] = red, (luma - kr * red - kb * blue) / kg, blue
     return np.clip(out * 255, 0, 255)
 
@@ -202,7 +205,8 @@ def test_the_kernels_record() -> None:
 def test_a_copy_from_the_device_is_counted() -> None:
     import cupy
 
-    data, counters = noise(64, 48), Counters()
+    data = noise(64, 48)
+    counters = Counters()
     ours = to_rgb(Surface(cupy.asarray(data), Color()), 63, 47, counters)
     np.testing.assert_array_equal(ours, to_rgb(Surface(data, Color()), 63, 47))
     assert counters["pixels to host"] == 1

@@ -24,7 +24,8 @@ def noise(width=64, height=48, seed=0):
 def plain(data, rect, step):
     """The oracle: sample by sample."""
     rows = data.shape[0] * 2 // 3
-    luma, chroma = data[:rows].astype(int), data[rows:].reshape(rows // 2, -1, 2).astype(int)
+    luma = data[:rows].astype(int)
+    chroma = data[rows:].reshape(rows // 2, -1, 2).astype(int)
     left, top, right, bottom = rect
     width, height = (-(-n // step) for n in (right - left, bottom - top))
     out = np.zeros(nv12_shape(width, height), np.uint8)
@@ -167,7 +168,8 @@ def test_blurring_reduces_sharpness():
 
 
 def test_sharpness_ignores_pixels_outside_the_region():
-    surface, rect = noise(), (10, 10, 40, 40)
+    surface = noise()
+    rect = (10, 10, 40, 40)
     other = Surface(surface.data.copy(), surface.color)
     other.data[:10] = other.data[40:] = 0
     other.data[:, :10] = other.data[:, 40:] = 255

@@ -40,6 +40,7 @@ def test_disagreements_of_two_detectors_are_listed(first, second, expected):
 
 
 def test_a_label_unknown_to_the_other_detector_is_not_a_disagreement():
-    first, second = table((A, "car", 0.9), (B, "person", 0.9)), table(labels=("person", "bus"))
+    first = table((A, "car", 0.9), (B, "person", 0.9))
+    second = table(labels=("person", "bus"))
     assert disagreements(first, second, 0.5, 0.5) == ([1], [])
     assert disagreements(first, detections(), 0.5, 0.5) == ([0, 1], []), "its labels are unknown"

@@ -144,8 +144,13 @@ def test_stencils_beyond_the_border_are_clipped():
     blocks = np.ones((40, 40), bool)
     marks = np.zeros(2, MARK)
     for mark, (x, y) in zip(marks, ((-20, -30), (620, 340)), strict=True):
-        mark["x1"], mark["y1"], mark["x2"], mark["y2"] = x, y, x + 80, y + 80
-        mark["color"], mark["sprite"], mark["ink"] = 0xFF0000FF, STENCIL, atlas.stencil(blocks)
+        mark["x1"] = x
+        mark["y1"] = y
+        mark["x2"] = x + 80
+        mark["y2"] = y + 80
+        mark["color"] = 0xFF0000FF
+        mark["sprite"] = STENCIL
+        mark["ink"] = atlas.stencil(blocks)
     seen = changed(marks, [2], atlas)
     assert seen[:50, :60].all()
     assert seen[340:, 620:].all()

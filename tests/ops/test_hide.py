@@ -14,7 +14,8 @@ def noise(height, width, seed=0):
 
 
 def region(x1, y1, x2, y2, cell, frame=0, smooth=0, first=0, mask=-1):
-    columns, rows = -(-(x2 - x1) // cell), -(-(y2 - y1) // cell)
+    columns = -(-(x2 - x1) // cell)
+    rows = -(-(y2 - y1) // cell)
     return np.array([(frame, x1, y1, x2, y2, cell, columns, rows, first, mask, smooth)], REGION)
 
 
@@ -96,8 +97,10 @@ def test_overlapping_regions_and_masks_are_hidden():
 @pytest.mark.parametrize("smooth", [0, 1])
 def test_no_detail_below_the_cell_size_is_left(smooth):
     """Two frames whose cells have the same means cannot be told apart afterwards."""
-    first, second = noise(64, 64, 1), noise(64, 64, 1)
-    y, uv = second.data[:64], second.data[64:]
+    first = noise(64, 64, 1)
+    second = noise(64, 64, 1)
+    y = second.data[:64]
+    uv = second.data[64:]
     rng = np.random.default_rng(2)
     for top in range(0, 64, 16):
         for left in range(0, 64, 16):
@@ -125,7 +128,8 @@ def test_pixels_outside_regions_and_the_input_are_unchanged():
 
 
 def test_hiding_in_place_changes_the_surface():
-    surface, copy = noise(48, 64), noise(48, 64)
+    surface = noise(48, 64)
+    copy = noise(48, 64)
     regions = together(region(0, 0, 40, 40, 8), region(20, 20, 64, 48, 12, smooth=1))
     expected = hide([copy], regions, NONE)[0]
     assert hide([surface], regions, NONE, in_place=True)[0] is surface
@@ -295,8 +299,10 @@ def test_every_cell_that_a_zone_touches_is_hidden():
         (region_row,) = laid_out.table
         mask = laid_out.masks.reshape(region_row["rows"], region_row["columns"])
         for row, column in np.argwhere(mask == 0).tolist():
-            x1, y1 = region_row["x1"] + column * region_row["cell"], region_row["y1"] + row * region_row["cell"]
-            x2, y2 = min(x1 + region_row["cell"], 640), min(y1 + region_row["cell"], 360)
+            x1 = region_row["x1"] + column * region_row["cell"]
+            y1 = region_row["y1"] + row * region_row["cell"]
+            x2 = min(x1 + region_row["cell"], 640)
+            y2 = min(y1 + region_row["cell"], 360)
             cell = np.array([(x1, y1), (x2, y1), (x2, y2), (x1, y2)], np.float32)
             area, _ = cv2.intersectConvexConvex(corners.astype(np.float32), cell)
             assert area < 1e-3, (corners, row, column)
@@ -377,7 +383,8 @@ def test_the_center_is_that_of_the_visible_part():
 
 def test_the_center_of_an_outside_box_is_on_the_edge():
     """Its margin is in sight."""
-    left, top = ((0.0, 0.0), (60.0, 0.0), (60.0, 80.0), (0.0, 80.0)), detections([[20, -20, 40, -1]])
+    left = ((0.0, 0.0), (60.0, 0.0), (60.0, 80.0), (0.0, 80.0))
+    top = detections([[20, -20, 40, -1]])
     for table in (detections([[-20, 20, -1, 40]]), top):
         assert len(laid(table, HideSpec(True, zones=(left,), grow=0.5)).table) == 1
     right = ((600.0, 300.0), (640.0, 300.0), (640.0, 360.0), (600.0, 360.0))

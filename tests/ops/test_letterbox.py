@@ -40,9 +40,12 @@ inputs = st.integers(1, 1500)
 
 
 @given(
-    sides, sides, st.tuples(inputs, inputs), st.sampled_from(["letterbox", "stretch", "crop"]),
+    sides,
+    sides,
+    st.tuples(inputs, inputs),
+    st.sampled_from(["letterbox", "stretch", "crop"]),
     st.sampled_from(["center", "top_left"]),
-)  # fmt: skip
+)
 def test_every_image_has_its_placement(width, height, size, resize, anchor) -> None:
     spec = InputSpec(size, resize=resize, anchor=anchor)
     left, top, new_width, new_height = placement(spec, width, height)
@@ -67,7 +70,8 @@ def test_every_image_has_its_placement(width, height, size, resize, anchor) -> N
 def test_boxes_are_mapped_back_to_the_source(width, height, resize, data) -> None:
     spec = InputSpec((416, 320), resize=resize)
     scale_x, scale_y, offset_x, offset_y = np.array(geometry(spec, width, height), np.float32).tolist()
-    x, y = data.draw(st.floats(0, width)), data.draw(st.floats(0, height))
+    x = data.draw(st.floats(0, width))
+    y = data.draw(st.floats(0, height))
     assert ((x * scale_x + offset_x) - offset_x) / scale_x == pytest.approx(x, abs=width * 1e-5 + 1e-3 / scale_x)
     assert ((y * scale_y + offset_y) - offset_y) / scale_y == pytest.approx(y, abs=height * 1e-5 + 1e-3 / scale_y)
     place = placement(spec, width, height)

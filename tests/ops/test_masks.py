@@ -7,7 +7,8 @@ from streamkit.ops import masks, rle
 from streamkit.ops.resample import bilinear
 from streamkit.ops.transfer import LateArray
 
-INPUT, MAP = (96, 64), (24, 16)
+INPUT = (96, 64)
+MAP = (24, 16)
 SIZES = np.array([(200, 140), (33, 71), (96, 64)])
 SCALES = [(0.45, 0.45, 3.0, 0.5), (0.9, 0.9, 33.0, 0.0), (1.0, 1.0, 0.0, 0.0)]
 GEOMETRY = np.array(SCALES, np.float32)
@@ -136,8 +137,10 @@ def several(seed):
 
 def sampled(box, piece, corner, to_map, size):
     """One mask, each pixel sampled bilinearly in float32 from logits of int8."""
-    first, last = np.ceil(box[:2] - 0.5).astype(int), np.ceil(box[2:] - 0.5).astype(int)
-    (left, top), (right, bottom) = np.maximum(first, 0), np.minimum(last, size)
+    first = np.ceil(box[:2] - 0.5).astype(int)
+    last = np.ceil(box[2:] - 0.5).astype(int)
+    left, top = np.maximum(first, 0)
+    right, bottom = np.minimum(last, size)
     if right <= left or bottom <= top:
         return rle.encode(np.zeros((0, 0), bool), *size)
     roots = piece.astype(np.float32)
@@ -270,7 +273,8 @@ def test_class_masks_equal_plain_loops(row, block):
     rng = np.random.default_rng(row)
     rough = rng.integers(0, 4, (MAP[1] // block, MAP[0] // block))
     classes = rough.repeat(block, 0).repeat(block, 1).astype(np.uint8)
-    (width, height), geometry = [*SIZES.tolist(), (150, 90)][row], np.float32([*SCALES, (0.8, 0.9, -11.0, -9.0)][row])
+    width, height = [*SIZES.tolist(), (150, 90)][row]
+    geometry = np.float32([*SCALES, (0.8, 0.9, -11.0, -9.0)][row])
     by_class = masks.class_masks(classes, geometry, (width, height), INPUT)
     wanted = np.zeros((height, width), np.uint8)
     for y in range(height):

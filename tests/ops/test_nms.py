@@ -9,7 +9,8 @@ from streamkit.ops.nms import CAUSES, Packed, select
 
 def iou_of(a, b):
     """Plain floats, in the order of operations that ops/boxes.py promises."""
-    a, b = [np.float32(v) for v in a], [np.float32(v) for v in b]
+    a = [np.float32(v) for v in a]
+    b = [np.float32(v) for v in b]
     zero = np.float32(0)
     w = max(min(a[2], b[2]) - max(a[0], b[0]), zero)
     h = max(min(a[3], b[3]) - max(a[1], b[1]), zero)
@@ -127,7 +128,8 @@ def test_top_k_is_filled_past_boxes_that_other_filters_take():
 
 
 def test_agnostic_suppresses_across_classes():
-    xyxy, scores = [[0, 0, 10, 10], [1, 0, 11, 10]], [[0.9, 0], [0, 0.8]]
+    xyxy = [[0, 0, 10, 10], [1, 0, 11, 10]]
+    scores = [[0.9, 0], [0, 0.8]]
     assert causes(choose(xyxy, scores)) == {"kept": 2}
     assert causes(choose(xyxy, scores, agnostic=True)) == {"kept": 1, "nms": 1}
 
@@ -151,7 +153,8 @@ def test_empty_inputs_give_empty_outputs():
 
 def test_every_anchor_is_accounted_for():
     rng = np.random.default_rng(5)
-    xyxy, scores = boxes_of(rng, 800, 120), rng.random((800, 3))
+    xyxy = boxes_of(rng, 800, 120)
+    scores = rng.random((800, 3))
     packed = choose(xyxy, scores, min_score=0.4, top_k=20, min_size=6, max_size=50, frames=2)
     assert packed.counts.sum(axis=1).tolist() == [800, 800]
     assert (packed.counts[0] == packed.counts[1]).all()

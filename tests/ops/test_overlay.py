@@ -11,7 +11,8 @@ from streamkit.ops.glyphs import Atlas
 from streamkit.ops.overlay import LINE, MARK, STENCIL, draw
 from streamkit.ops.style import Style
 
-RED, BLUE = (90, 100, 240), (60, 230, 110)
+RED = (90, 100, 240)
+BLUE = (60, 230, 110)
 OPAQUE = 255
 
 
@@ -92,13 +93,15 @@ def test_sprite_equals_pixel_by_pixel(place, opacity):
 def blocks_of_line(width, height, border, rises):
     """The blocks of 2 x 2 pixels of a line's rectangle whose middle is near enough, in whole numbers."""
     half = border // 2
-    a, b = (half, height - half if rises else half), (width - half, half if rises else height - half)
+    a = (half, height - half if rises else half)
+    b = (width - half, half if rises else height - half)
     way = (b[0] - a[0], b[1] - a[1])
     squared = way[0] ** 2 + way[1] ** 2
     blocks = np.zeros((height // 2, width // 2), bool)
     for row in range(height // 2):
         for column in range(width // 2):
-            x, y = 2 * column + 1 - a[0], 2 * row + 1 - a[1]
+            x = 2 * column + 1 - a[0]
+            y = 2 * row + 1 - a[1]
             along = x * way[0] + y * way[1]
             if along <= 0:
                 near = 4 * (x * x + y * y) <= border**2
@@ -114,7 +117,8 @@ def on_blocks(surface, x1, y1, blocks, ycc, opacity):
     """The oracle: a color on blocks of a rectangle, where they are in the frame."""
     frame = channels(surface)
     for row, column in np.argwhere(blocks).tolist():
-        top, left = y1 + 2 * row, x1 + 2 * column
+        top = y1 + 2 * row
+        left = x1 + 2 * column
         if 0 <= top < surface.height and 0 <= left < surface.width:
             for channel in range(3):
                 part = frame[top : top + 2, left : left + 2, channel]

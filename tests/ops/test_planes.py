@@ -185,7 +185,8 @@ def test_device_and_host_narrow_equally(shape):
     import cupy
 
     data = np.random.default_rng(2).integers(0, 65536, shape, np.uint16)
-    expected, out = np.empty(shape, np.uint8), cupy.empty(shape, cupy.uint8)
+    expected = np.empty(shape, np.uint8)
+    out = cupy.empty(shape, cupy.uint8)
     planes.narrow_p016(data, expected)
     planes.narrow_p016(cupy.asarray(data), out)
     np.testing.assert_array_equal(out.get(), expected)

@@ -65,7 +65,8 @@ def test_host_equals_reference(spec: InputSpec, color: Color) -> None:
 
 @pytest.mark.parametrize(("size", "side"), [((1920, 1080), 640), ((1920, 1080), 256), ((1919, 1079), 416)])
 def test_large_images_are_preprocessed(size: tuple[int, int], side: int) -> None:
-    frame, spec = surface(*size), InputSpec((side, side))
+    frame = surface(*size)
+    spec = InputSpec((side, side))
     error = np.abs(preprocess([frame], [size], spec)[0] - preprocess_reference([frame], [size], spec))
     assert error.max() < 0.1
     assert error.mean() < 0.005
@@ -108,14 +109,17 @@ def test_padding_is_normalized_and_in_the_order_of_color() -> None:
 def test_preprocess_is_close_to_opencv(size: tuple[int, int], side: int, color: str) -> None:
     import cv2
 
-    (width, height), stated = size, Color("bt601")  # OpenCV's one matrix
+    width, height = size
+    stated = Color("bt601")  # OpenCV's one matrix
     y, x = np.mgrid[:height, :width]
     rgb = np.stack([120 + 60 * np.sin(x / 40), 110 + 60 * np.cos(y / 30), 130 + 40 * np.sin((x + y) / 50)], -1)
     data = from_rgb(rgb.round().astype(np.uint8), stated)
     frame = cv2.cvtColor(data, cv2.COLOR_YUV2RGB_NV12 if color == "rgb" else cv2.COLOR_YUV2BGR_NV12)[:height, :width]
     ratio = min(side / width, side / height)
-    across, down = round(width * ratio), round(height * ratio)
-    left, top = round((side - across) / 2 - 0.1), round((side - down) / 2 - 0.1)
+    across = round(width * ratio)
+    down = round(height * ratio)
+    left = round((side - across) / 2 - 0.1)
+    top = round((side - down) / 2 - 0.1)
     small = cv2.resize(frame, (across, down), interpolation=cv2.INTER_LINEAR)
     theirs = cv2.copyMakeBorder(
         small, top, side - down - top, left, side - across - left, cv2.BORDER_CONSTANT, value=(114, 114, 114)
@@ -139,17 +143,20 @@ def test_a_box_of_the_source_is_at_its_position_in_the_tensor() -> None:
 
 
 def test_padding_of_odd_sizes_has_no_effect() -> None:
-    size, spec = (63, 47), InputSpec((64, 64))
+    size = (63, 47)
+    spec = InputSpec((64, 64))
     clean = Surface(np.full((72, 64), 100, np.uint8), LEFT)
     data = clean.data.copy()
-    data[:48, 63], data[47] = 255, 255
+    data[:48, 63] = 255
+    data[47] = 255
     np.testing.assert_array_equal(
         preprocess([Surface(data, LEFT)], [size], spec)[0], preprocess([clean], [size], spec)[0]
     )
 
 
 def test_threads_do_not_disturb_each_other() -> None:
-    spec, wrong = InputSpec((64, 64)), []
+    spec = InputSpec((64, 64))
+    wrong = []
     expected = [preprocess_reference([surface(64, 48, seed=seed)], [(64, 48)], spec) for seed in range(4)]
 
     def work(seed: int) -> None:
@@ -187,7 +194,8 @@ def test_kernel_arguments_are_computed() -> None:
     packed, scales = Plan(spec).pack([surface(641, 427), surface(64, 48, CENTER)], [(641, 427), (64, 48)], [7, 9], 3)
     assert len(packed) == SPEC.itemsize + 3 * FRAME.itemsize
     assert (SPEC.itemsize % 8, FRAME.itemsize % 8) == (0, 0)
-    header, frames = np.frombuffer(packed, SPEC, 1)[0], np.frombuffer(packed, FRAME, offset=SPEC.itemsize)
+    header = np.frombuffer(packed, SPEC, 1)[0]
+    frames = np.frombuffer(packed, FRAME, offset=SPEC.itemsize)
     assert (header["width"], header["height"], header["bgr"]) == (416, 320, 1)
     np.testing.assert_allclose(header["factor"], spec.affine()[0], rtol=1e-6)
     assert frames["image"]["data"].tolist() == [7, 9, 0]
@@ -206,9 +214,11 @@ RECTS = [(0, 0, 101, 77), (0, 0, 40, 30), (20, 12, 61, 77), (100, 76, 101, 77), 
 def cut(whole: Surface, rect: tuple[int, int, int, int]) -> Surface:
     """The part as a surface of its own, odd sizes padded as a surface's are; what pads it must not be seen."""
     left, top, right, bottom = rect
-    wide, high = right - left + (right - left) % 2, bottom - top + (bottom - top) % 2
+    wide = right - left + (right - left) % 2
+    high = bottom - top + (bottom - top) % 2
     luma = whole.data[: whole.height][top : top + high, left : left + wide].copy()
-    luma[bottom - top :], luma[:, right - left :] = 255, 255
+    luma[bottom - top :] = 255
+    luma[:, right - left :] = 255
     first = whole.height + top // 2
     chroma = whole.data[first : first + high // 2, left : left + wide]
     return Surface(np.concatenate([luma, chroma]), whole.color)
@@ -251,7 +261,8 @@ def test_each_row_has_a_region() -> None:
 def test_kernel_arguments_of_a_region_are_computed() -> None:
     from streamkit.ops.preprocess_cuda import FRAME, SPEC, Plan
 
-    whole, spec = surface(101, 77), InputSpec((64, 64))
+    whole = surface(101, 77)
+    spec = InputSpec((64, 64))
     packed, _ = Plan(spec).pack([whole, whole], [(101, 77)] * 2, [1000, 1000], 2, [(20, 12, 61, 77), (0, 0, 40, 30)])
     frame = np.frombuffer(packed, FRAME, offset=SPEC.itemsize)["image"]
     assert frame["data"].tolist() == [1000 + 12 * 102 + 20, 1000]
@@ -309,7 +320,8 @@ def test_packed_images_equal_the_tensor(
         batch = count + (count > 1)
         parts = rects and rects[:count]
         tensor, _ = preprocess(surfaces[:count], sizes[:count], spec, batch=batch, rects=parts)
-        rows, columns = height // block, width // block
+        rows = height // block
+        columns = width // block
         blocks = tensor.reshape(batch, 3, rows, block, columns, block).transpose(0, 2, 4, 3, 5, 1)
         packed = cupy.full((batch, rows, columns, pitch), 7, np.float16)
         target = PackedImages(packed.data.ptr, batch, block, pitch)
@@ -324,7 +336,8 @@ def test_packed_images_equal_the_tensor(
 def test_gpu_batches_in_flight_do_not_mix() -> None:
     import cupy
 
-    spec, size = InputSpec((320, 320), dtype="f16", scale=1 / 255), (640, 360)
+    spec = InputSpec((320, 320), dtype="f16", scale=1 / 255)
+    size = (640, 360)
     frames = [surface(*size, seed=seed) for seed in range(32)]
     devices = on_device(frames)
     single = [preprocess([device], [size], spec)[0] for device in devices]
@@ -343,9 +356,11 @@ def test_gpu_batches_in_flight_do_not_mix() -> None:
 def test_gpu_waits_for_a_surface_that_is_not_ready() -> None:
     import cupy
 
-    size, spec = (1280, 720), InputSpec((640, 640))
+    size = (1280, 720)
+    spec = InputSpec((640, 640))
     frame = surface(*size)
-    writer, reader = cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream(non_blocking=True)
+    writer = cupy.cuda.Stream(non_blocking=True)
+    reader = cupy.cuda.Stream(non_blocking=True)
     source = cupy.asarray(frame.data)
     target = cupy.zeros_like(source)
     cupy.cuda.Device().synchronize()
@@ -372,7 +387,8 @@ def test_gpu_refuses_a_mix_of_host_and_device() -> None:
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 def test_gpu_and_host_preprocess_equal_regions(spec: InputSpec) -> None:
     whole = surface(101, 77, CENTER)
-    many, sizes = [whole] * len(RECTS), [(101, 77)] * len(RECTS)
+    many = [whole] * len(RECTS)
+    sizes = [(101, 77)] * len(RECTS)
     tensor, scales = preprocess(on_device([whole]) * len(RECTS), sizes, spec, rects=RECTS)
     reference = preprocess_reference(many, sizes, spec, rects=RECTS)
     assert levels(spec, tensor.get().astype(np.float64) - reference).max() <= max(0.255, tolerance(spec))

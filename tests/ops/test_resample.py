@@ -23,7 +23,8 @@ def at(plane: np.ndarray, positions: np.ndarray, axis: int) -> np.ndarray:
 @pytest.mark.parametrize("siting", [0.0, 0.25, 0.5, 1.0])
 @pytest.mark.parametrize(("size", "new_size"), [(1, 1), (1, 7), (2, 3), (9, 4), (10, 10), (11, 30), (64, 20), (65, 64)])
 def test_chroma_is_resampled(size: int, new_size: int, siting: float) -> None:
-    samples, other = (size + 1) // 2, 6
+    samples = (size + 1) // 2
+    other = 6
     luma = np.clip((np.arange(new_size) + 0.5) * size / new_size - 0.5, 0, size - 1)
     for axis in (0, 1):
         shape = (samples, other) if axis == 0 else (other, samples)
@@ -98,7 +99,8 @@ def test_interpolation_is_linear_between_samples(x, y, value) -> None:
 
 
 def test_grid_and_single_positions_agree() -> None:
-    x, y = np.array([0.5, 1.25, 2.0]), np.array([0.0, 0.5])
+    x = np.array([0.5, 1.25, 2.0])
+    y = np.array([0.0, 0.5])
     grid = bilinear(PLANE.astype(np.float64), x, y)
     assert grid.shape == (2, 3)
     np.testing.assert_allclose(bilinear_at(PLANE, *np.meshgrid(x, y)), grid)

@@ -40,10 +40,8 @@ def integrated(a, b):
     x, y = np.meshgrid(np.arange(-60, 140, 0.5), np.arange(-60, 140, 0.5))
     densities = []
     for (cx, cy, w, h), turn in (a, b):
-        along, down = (
-            (x - cx) * math.cos(turn) + (y - cy) * math.sin(turn),
-            (y - cy) * math.cos(turn) - (x - cx) * math.sin(turn),
-        )
+        along = (x - cx) * math.cos(turn) + (y - cy) * math.sin(turn)
+        down = (y - cy) * math.cos(turn) - (x - cx) * math.sin(turn)
         density = np.exp(-6 * ((along / w) ** 2 + (down / h) ** 2))  # a variance of a twelfth of the side's square
         densities.append(density / density.sum())
     return 1 - math.sqrt(max(0.0, 1 - np.sqrt(densities[0] * densities[1]).sum()))
@@ -98,10 +96,8 @@ def test_covered_is_the_share_of_pixels():
     y, x = (np.mgrid[0:1000, 0:1000] + 0.5) / 10 - 10
     inside = []
     for (cx, cy, w, h), turn in zip(sides.tolist(), angle.tolist(), strict=True):
-        along, down = (
-            (x - cx) * math.cos(turn) + (y - cy) * math.sin(turn),
-            (y - cy) * math.cos(turn) - (x - cx) * math.sin(turn),
-        )
+        along = (x - cx) * math.cos(turn) + (y - cy) * math.sin(turn)
+        down = (y - cy) * math.cos(turn) - (x - cx) * math.sin(turn)
         inside.append((np.abs(along) < w / 2) & (np.abs(down) < h / 2))
     expected = [[(a & b).sum() / a.sum() for b in inside] for a in inside]
     np.testing.assert_allclose(covered(corners, corners), expected, atol=0.01)

@@ -56,7 +56,8 @@ def test_concurrent_tensors_are_distinct() -> None:
 
 
 def test_a_tensor_is_reused_only_once_released() -> None:
-    shape, dtype = (3, 12345), np.dtype(np.float32)
+    shape = (3, 12345)
+    dtype = np.dtype(np.float32)
     first = tensor(shape, dtype)
     view = first[1:, 5:]
     address = first.ctypes.data

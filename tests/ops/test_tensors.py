@@ -49,7 +49,8 @@ def frame_of(width=7, height=5):
 
 def test_an_image_is_rgb_or_bgr():
     frame = frame_of()
-    rgb, bgr = frame.image(), frame.image(order="bgr")
+    rgb = frame.image()
+    bgr = frame.image(order="bgr")
     assert rgb.shape == (5, 7, 3)
     assert rgb.dtype == np.uint8
     np.testing.assert_array_equal(rgb, to_rgb(frame.surface, 7, 5))

@@ -7,8 +7,10 @@ import pytest
 from streamkit.testing.kit import detections, frames, plugin_stages, run_stage
 
 STAGES = plugin_stages(Path(__file__).resolve().parents[2] / "plugins")
-Tripwire, SimpleTrack = STAGES["tripwire"], STAGES["simple_track"]
-CountObjects, HideRegion = STAGES["count_objects"], STAGES["hide_region"]
+Tripwire = STAGES["tripwire"]
+SimpleTrack = STAGES["simple_track"]
+CountObjects = STAGES["count_objects"]
+HideRegion = STAGES["hide_region"]
 
 
 def walk(*feet, track=7, source="test"):
@@ -119,8 +121,10 @@ def test_a_crowd_is_reported_once():
     video[4].detections = detections()
     processed = run_stage(CountObjects(more_than=3), video)
     assert [(e.frame, e.kind, e.data["count"]) for f in processed for e in f.events] == [
-        (1, "crowded", 4), (4, "cleared", 0), (5, "crowded", 4),
-    ]  # fmt: skip
+        (1, "crowded", 4),
+        (4, "cleared", 0),
+        (5, "crowded", 4),
+    ]
 
 
 def test_a_region_is_hidden_from_the_network():

@@ -61,8 +61,10 @@ def test_pycocotools_loads_and_evaluates_coco(tmp_path):
     coco = coco_module.COCO(str(tmp_path / "annotations" / "instances_default.json"))
     assert [category["name"] for category in coco.loadCats(coco.getCatIds())] == list(LABELS)
     assert [(image["id"], image["file_name"], image["frame_id"]) for image in coco.dataset["images"]] == [
-        (1, "a-000003.jpg", 3), (2, "a-000008.jpg", 8), (3, "a-000009.jpg", 9),
-    ]  # fmt: skip
+        (1, "a-000003.jpg", 3),
+        (2, "a-000008.jpg", 8),
+        (3, "a-000009.jpg", 9),
+    ]
     first, other = coco.loadAnns(coco.getAnnIds(imgIds=1))
     assert (first["bbox"], first["category_id"], other["category_id"]) == ([10, 20, 50, 30], 1, 3)
     assert np.array_equal(coco.annToMask(first), blob())
@@ -173,9 +175,15 @@ def test_cvat_has_the_elements_of_its_schema(tmp_path):
     ]
     first, other = root.findall("image/box")
     assert first.attrib == {
-        "label": "car", "source": "auto", "occluded": "0", "xtl": "10.00", "ytl": "20.00", "xbr": "60.00",
-        "ybr": "50.00", "z_order": "0",
-    }  # fmt: skip
+        "label": "car",
+        "source": "auto",
+        "occluded": "0",
+        "xtl": "10.00",
+        "ytl": "20.00",
+        "xbr": "60.00",
+        "ybr": "50.00",
+        "z_order": "0",
+    }
     assert {attribute.get("name"): attribute.text for attribute in first.findall("attribute")} == {
         "score": "0.5",
         "track_id": "7",

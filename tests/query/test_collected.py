@@ -65,8 +65,9 @@ def test_label_studio_gets_regions_of_the_labels_of_its_configuration(lines):
         assert task["data"]["image"] == f"/data/local-files/?d=label-studio/{line['image']}"
         regions = task["predictions"][0]["result"]
         assert [region["type"] for region in regions] == [
-            *["polygonlabels", "keypointlabels", "keypointlabels"] * 2, "rectanglelabels",
-        ]  # fmt: skip
+            *["polygonlabels", "keypointlabels", "keypointlabels"] * 2,
+            "rectanglelabels",
+        ]
         for region in regions:
             assert region["value"][region["type"]][0] in labels_of_tags[region["from_name"]]
             assert (region["original_width"], region["original_height"]) == (321, 240)
@@ -137,7 +138,7 @@ def test_the_command_exports_a_collected_folder(lines, here, tmp_path):
     assert completed.stderr.splitlines() == [
         "2 images in out",
         "4 objects that two detectors have found are exported once; --of detect exports those of one",
-    ]  # fmt: skip
+    ]
     for more, message in (
         (["--images", "png"], "as the JPEG that it has; leave out --images png"),
         (["SELECT 1"], "leave out the SELECT"),

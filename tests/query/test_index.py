@@ -22,8 +22,10 @@ def count(folder, sql):
 
 def keys(folder):
     with opened(folder) as database:
-        return {table: sorted(key for (key,) in database.fetch(f"SELECT DISTINCT key FROM {table}"))
-                for table in ("files", "frames", "objects")}  # fmt: skip
+        return {
+            table: sorted(key for (key,) in database.fetch(f"SELECT DISTINCT key FROM {table}"))
+            for table in ("files", "frames", "objects")
+        }
 
 
 @pytest.fixture

@@ -128,11 +128,31 @@ def test_columns_of_all_kinds_are_exported(tmp_path):
 
     mask = {"size": [4, 6], "counts": "5d0"}
     rows = [
-        {"label": "car", "class_id": 0, "score": 0.5, "x1": 1.0, "y1": 2.0, "x2": 3.0, "y2": 4.0, "mask": mask,
-         "keypoints": [{"x": 1.0, "y": 2.0, "score": 0.5}, {"x": None, "y": None, "score": None}], "corners": None},
-        {"label": None, "class_id": 7, "score": 0.25, "x1": 1.0, "y1": 2.0, "x2": 3.0, "y2": 4.0, "mask": None,
-         "keypoints": None, "corners": [{"x": float(n), "y": 1.0} for n in range(4)]},
-    ]  # fmt: skip
+        {
+            "label": "car",
+            "class_id": 0,
+            "score": 0.5,
+            "x1": 1.0,
+            "y1": 2.0,
+            "x2": 3.0,
+            "y2": 4.0,
+            "mask": mask,
+            "keypoints": [{"x": 1.0, "y": 2.0, "score": 0.5}, {"x": None, "y": None, "score": None}],
+            "corners": None,
+        },
+        {
+            "label": None,
+            "class_id": 7,
+            "score": 0.25,
+            "x1": 1.0,
+            "y1": 2.0,
+            "x2": 3.0,
+            "y2": 4.0,
+            "mask": None,
+            "keypoints": None,
+            "corners": [{"x": float(n), "y": 1.0} for n in range(4)],
+        },
+    ]
     table = detections(pa.Table.from_pylist(rows), ["person", "car"], Skeleton(("a", "b")))
     assert (table.label, table.class_id.tolist(), table.track_id) == (["car", "7"], [1, 2], None)
     assert table.extra["mask"].tolist() == [mask, None]

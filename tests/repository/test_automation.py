@@ -99,7 +99,8 @@ def _tests_of(package: str) -> list[Path]:
 
 def test_the_nightly_workflow_runs_every_test_without_test_data_and_with_it():
     jobs = WORKFLOWS["nightly.yml"]["jobs"]
-    outside, inside = jobs["readme"], jobs["readme-with-data"]
+    outside = jobs["readme"]
+    inside = jobs["readme-with-data"]
     for job in (outside, inside):
         assert [step["run"] for step in job["steps"] if "run" in step] == [".ci/run"]
         assert job["env"]["STREAMKIT_LONG_TESTS"] == 1

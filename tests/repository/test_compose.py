@@ -158,5 +158,6 @@ def test_promtool_accepts_the_configuration_of_prometheus(copied):
 def test_dependabot_renews_the_pinned_images(root):
     updates = yaml.safe_load((root / ".github" / "dependabot.yml").read_text())["updates"]
     assert {(update["package-ecosystem"], update["directory"]) for update in updates} == {
-        ("docker", "/examples/deploy"), ("docker-compose", "/examples/deploy"),
-    }  # fmt: skip
+        ("docker", "/examples/deploy"),
+        ("docker-compose", "/examples/deploy"),
+    }

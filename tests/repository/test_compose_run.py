@@ -33,10 +33,14 @@ class Containers:
         for name in ("data", "tmp", "mosquitto"):
             (folder / name).mkdir()
         self.places = {
-            "/mosquitto/config": folder / "deploy" / "mosquitto", "/mosquitto/data": folder / "mosquitto",
-            "/run/secrets": folder / "deploy" / "secrets", "/config": folder / "deploy" / "config",
-            "/samples": root / "samples", "/data": folder / "data", "/tmp": folder / "tmp",
-        }  # fmt: skip
+            "/mosquitto/config": folder / "deploy" / "mosquitto",
+            "/mosquitto/data": folder / "mosquitto",
+            "/run/secrets": folder / "deploy" / "secrets",
+            "/config": folder / "deploy" / "config",
+            "/samples": root / "samples",
+            "/data": folder / "data",
+            "/tmp": folder / "tmp",
+        }
         for path in [*self.places["/mosquitto/config"].iterdir(), self.places["/config"] / "pipeline.yaml"]:
             path.write_text(self.here(path.read_text()))
         with (self.places["/mosquitto/config"] / "mosquitto.conf").open("a") as config:
@@ -137,10 +141,13 @@ def test_the_server_becomes_healthy_sends_events_and_ends(containers, broker, ro
     with (
         started(subscribed(containers, *account, "-t", "streamkit/street/#"), stdout=subprocess.PIPE) as client,
         started(
-            [sys.executable, "-m", "streamkit", *command], env=base | environment,
-            cwd=containers.places["/data"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            [sys.executable, "-m", "streamkit", *command],
+            env=base | environment,
+            cwd=containers.places["/data"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
         ) as server,
-    ):  # fmt: skip
+    ):
         until(lambda: subprocess.run(health, stderr=subprocess.DEVNULL, check=False).returncode == 0)
         topic, _, record = client.stdout.readline().partition(" ")
         assert (topic, json.loads(record)["event"]["kind"]) == ("streamkit/street/crossed", "crossed")

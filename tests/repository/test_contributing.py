@@ -42,10 +42,20 @@ def test_paths_in_text_are_recognized():
 def test_newcomers_find_their_task():
     tasks = " ".join(task for task, *_ in TASKS)
     for words in (
-        "add a sink", "add a detector family", "add a condition function to rules", "change how frames are dropped",
-        "add a tracker method", "add a broker", "add an option type with a unit", "add a check to `check`",
-        "add a metric", "add a container format", "add a source kind", "change the web page", "add a CLI command",
-    ):  # fmt: skip
+        "add a sink",
+        "add a detector family",
+        "add a condition function to rules",
+        "change how frames are dropped",
+        "add a tracker method",
+        "add a broker",
+        "add an option type with a unit",
+        "add a check to `check`",
+        "add a metric",
+        "add a container format",
+        "add a source kind",
+        "change the web page",
+        "add a CLI command",
+    ):
         assert words in tasks
 
 

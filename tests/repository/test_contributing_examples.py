@@ -24,8 +24,12 @@ def files(diff: str) -> dict[str, list[str]]:
 
 def test_the_page_has_the_additions_that_newcomers_make():
     assert list(DIFFS) == [
-        "Add a metric", "Add a broker", "Add a tracker", "Add a network output", "Add a source option",
-    ]  # fmt: skip
+        "Add a metric",
+        "Add a broker",
+        "Add a tracker",
+        "Add a network output",
+        "Add a source option",
+    ]
     assert all(DIFFS.values())
 
 

@@ -95,7 +95,8 @@ def generated() -> frozenset[Path]:
 
 def broken(name: str) -> list[str]:
     """The links of a page that lead nowhere."""
-    wrong, page = [], ROOT / name
+    wrong = []
+    page = ROOT / name
     for link in (inline or other for inline, other in LINK.findall(prose(name))):
         path, _, anchor = unquote(link).partition("#")
         if re.match(r"[a-z][a-z0-9+.-]*:", link):
@@ -135,10 +136,19 @@ OPTIONS_OF = {  # the pages that have every option of a stage
 }
 SHARED = {  # with other emitters: emitters.md and emitters-delivery.md have them
     "email": {
-        "send", "labels", "every", "on_change", "when", "crops", "spool", "required", "timeout", "drain",
+        "send",
+        "labels",
+        "every",
+        "on_change",
+        "when",
+        "crops",
+        "spool",
+        "required",
+        "timeout",
+        "drain",
         "drain_timeout",
-    },
-}  # fmt: skip
+    }
+}
 
 
 def test_pages_and_snippets_are_collected():
@@ -174,7 +184,8 @@ def test_every_pipeline_passes_check(snippet, tmp_path, monkeypatch):
         shipped_as_default(tmp_path)
     if "visit.mp4" in snippet.text:  # the reader's own video
         shutil.copy(ROOT / "samples" / "street.mp4", tmp_path / "visit.mp4")
-    path, text = tmp_path / "pipeline.yaml", snippet.text
+    path = tmp_path / "pipeline.yaml"
+    text = snippet.text
     if not re.search(r"^stages:", text, re.MULTILINE):
         text += "\nstages:\n  jsonl: {path: 'out/{source}.jsonl'}\n"
     path.write_text(text, encoding="utf-8")
@@ -188,7 +199,8 @@ def stages_of(snippet):
     document = yaml.safe_load(snippet.text)
     if not isinstance(document, dict) or "sources" in document:
         return {}
-    stage_names, stages = set(default_registry().names()), document.get("stages", document)
+    stage_names = set(default_registry().names())
+    stages = document.get("stages", document)
     stages = (
         {id_: {} if stage_options is None else stage_options for id_, stage_options in stages.items()}
         if isinstance(stages, dict)
@@ -256,7 +268,8 @@ def commands_of(name):
 
 def parse(words):
     """Parse the words of a command as the command line does, without running it."""
-    command, context = cli, None
+    command = cli
+    context = None
     if words == ["--version"]:  # asks for the installed package
         return
     try:

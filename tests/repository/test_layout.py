@@ -191,8 +191,15 @@ def test_only_the_runtime_imports_threads():
     threads = {"threading", "queue", "concurrent", "multiprocessing", "asyncio"}
     # locks, no threads: any thread calls the methods of streamkit.Pipeline; the driver creates one decoder at a time,
     # and is asked once what it decodes; standard output is replaced while CUDA's libraries are loaded
-    places = ("runtime/", "emit/spool.py", "stages/sinks/brokers/nats.py", "api/pipeline.py", "media/nv_sessions.py",
-              "media/nv_caps.py", "models/providers.py")  # fmt: skip
+    places = (
+        "runtime/",
+        "emit/spool.py",
+        "stages/sinks/brokers/nats.py",
+        "api/pipeline.py",
+        "media/nv_sessions.py",
+        "media/nv_caps.py",
+        "models/providers.py",
+    )
     assert offenders(threads, lambda name: imported(parse(name)), *places) == {}
 
 
@@ -216,8 +223,11 @@ def test_a_function_fits_on_a_screen():
 def loaded(code: str) -> set[str]:
     out = subprocess.run(
         [sys.executable, "-c", f"{code}; import sys; print('\\n'.join(sys.modules))"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return set(out.stdout.split())
 
 

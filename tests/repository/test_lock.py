@@ -20,8 +20,13 @@ PYTHONS = [f"3.{minor}" for minor in range(*map(int, re.findall(r"3\.(\d+)", PRO
 
 @pytest.mark.parametrize("python", PYTHONS)
 def test_every_requirement_has_one_version_in_its_range(python):
-    machine = {"python_version": python, "python_full_version": f"{python}.9", "sys_platform": "linux",
-               "platform_system": "Linux", "platform_machine": "x86_64"}  # fmt: skip
+    machine = {
+        "python_version": python,
+        "python_full_version": f"{python}.9",
+        "sys_platform": "linux",
+        "platform_system": "Linux",
+        "platform_machine": "x86_64",
+    }
     pins = {}
     for pin in PINS:
         if pin.marker is None or pin.marker.evaluate(machine):

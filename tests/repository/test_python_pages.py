@@ -145,7 +145,8 @@ def test_the_notebook_has_the_cells_of_the_tutorial(notebook_module):
 
 def test_the_notebook_counts_objects_at_the_line(notebook_module, monkeypatch, capsys, on_the_cpu):
     monkeypatch.chdir(ROOT / "examples")
-    namespace, shown = {}, []
+    namespace = {}
+    shown = []
     for cell in notebook_module.notebook(TUTORIAL)["cells"]:
         if cell["cell_type"] == "code":
             shown.append(run_cell("".join(cell["source"]), namespace))

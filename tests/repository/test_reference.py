@@ -106,8 +106,12 @@ def test_every_key_of_a_model_card_and_every_family_is_on_their_page(pages):
     nested = [f"{key}.{name}" for key, kind in kinds.items() for name in kind.__annotations__]
     assert set(keys) == {*CardKeys.__annotations__, *nested}
     assert [keys[name][2] for name in ("task", "input.size", "input.pad", "score", "url")] == [
-        "required", "required", "`114`", "`0.25`", "",
-    ]  # fmt: skip
+        "required",
+        "required",
+        "`114`",
+        "`0.25`",
+        "",
+    ]
     assert all(family.traits.formats for family in FAMILIES.values())
     families = re.findall(r"^\| (\w+) \| `(\w+)` \| .* \| (yes|no) \|$", page, re.MULTILINE)
     assert set(families) == {
@@ -197,7 +201,8 @@ def test_every_metric_is_on_the_page_with_its_labels(pages):
 def test_every_request_is_on_the_page_with_its_role_and_parameters(pages, document):
     from reference_pages.http_api import anchor, operations, role_of
 
-    page, count = pages["reference/http-api.md"], 0
+    page = pages["reference/http-api.md"]
+    count = 0
     for method, path, operation in operations(document):
         heading = f"### `{method} {path}` {{ #{anchor(method, path)} }}"
         section = re.split(r"^#{2,3} ", page.partition(f"\n{heading}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]

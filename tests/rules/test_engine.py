@@ -18,7 +18,8 @@ from streamkit.rules.scope import Facts, Scope, ZoneScope
 from streamkit.testing.kit import detections
 
 DOOR = ((2.5, 0.0), (4.5, 0.0), (4.5, 360.0), (2.5, 360.0))
-MAX_GAP, MAX_PAUSE = 1.0, 3.0
+MAX_GAP = 1.0
+MAX_PAUSE = 3.0
 SEEN = Scope(
     labels=TEXTS,
     zones={"zone": ZoneScope({"door": DOOR}, margin=0.0, track_ttl_s=MAX_GAP)},
@@ -27,19 +28,38 @@ SEEN = Scope(
 )
 
 FRAME = (
-    [("count(person)", "n_person"), ("count(car and score > 0.5)", "n_sure"), ("count(person in zone.door)", "n_in"),
-     ("occupancy(zone.door)", "n_zone"), ("count()", "n"), ("count(speed > 2 or dog in zone.door)", "n_odd")],
+    [
+        ("count(person)", "n_person"),
+        ("count(car and score > 0.5)", "n_sure"),
+        ("count(person in zone.door)", "n_in"),
+        ("occupancy(zone.door)", "n_zone"),
+        ("count()", "n"),
+        ("count(speed > 2 or dog in zone.door)", "n_odd"),
+    ],
     [("source", "src")],
-    [("present(dog)", "n_dog > 0.0"), ("absent(person)", "n_person == 0.0"),
-     ('present(attributes.color == "dog")', "n_color > 0.0")],
-)  # fmt: skip
+    [
+        ("present(dog)", "n_dog > 0.0"),
+        ("absent(person)", "n_person == 0.0"),
+        ('present(attributes.color == "dog")', "n_color > 0.0"),
+    ],
+)
 OBJECT = (
-    [("score", "score"), ("x1", "x1"), ("speed", "speed"), ("dwell_s(zone.door)", "dwell"), ("age_s", "age"),
-     ("count(person)", "n_person"), ("width", "width")],
+    [
+        ("score", "score"),
+        ("x1", "x1"),
+        ("speed", "speed"),
+        ("dwell_s(zone.door)", "dwell"),
+        ("age_s", "age"),
+        ("count(person)", "n_person"),
+        ("width", "width"),
+    ],
     [("class", "klass"), ("attributes.color", "color")],
-    [("in_zone(zone.door)", "inside"), ("person", "klass == 'person'"),
-     ("dog in zone.door", "klass == 'dog' && inside")],
-)  # fmt: skip
+    [
+        ("in_zone(zone.door)", "inside"),
+        ("person", "klass == 'person'"),
+        ("dog in zone.door", "klass == 'dog' && inside"),
+    ],
+)
 
 LENGTH = st.sampled_from([0.0, 0.0, 0.25, 0.5, 1.0])
 
@@ -52,11 +72,15 @@ def rules(names):
 OBJECTS = st.dictionaries(
     st.integers(0, 3),
     st.tuples(
-        st.sampled_from(TEXTS), st.integers(1, 6), st.sampled_from([0.25, 0.5, 0.75]), st.none() | st.integers(0, 4),
+        st.sampled_from(TEXTS),
+        st.integers(1, 6),
+        st.sampled_from([0.25, 0.5, 0.75]),
+        st.none() | st.integers(0, 4),
         st.none() | st.sampled_from(TEXTS),
     ),
-    min_size=1, max_size=3,
-)  # fmt: skip
+    min_size=1,
+    max_size=3,
+)
 FRAMES = st.lists(
     st.tuples(st.sampled_from(["car", "dog"]), st.sampled_from([0.25, 0.25, 0.25, 0.5, 1.25, 4.0, -0.75]), OBJECTS),
     min_size=8,
@@ -91,10 +115,16 @@ class World:
                 self.zone.pop(track, None)
             inside = track in self.zone
             facts_by_track[track] = {
-                "klass": label, "x1": max(0, x - 1), "width": x + 1 - max(0, x - 1), "score": score, "speed": speed,
-                "color": color, "inside": inside, "dwell": now - self.zone[track][1] if inside else None,
+                "klass": label,
+                "x1": max(0, x - 1),
+                "width": x + 1 - max(0, x - 1),
+                "score": score,
+                "speed": speed,
+                "color": color,
+                "inside": inside,
+                "dwell": now - self.zone[track][1] if inside else None,
                 "age": now - self.first[track],
-            }  # fmt: skip
+            }
         every = list(facts_by_track.values())
         frame = {
             "src": self.source,
@@ -138,7 +168,8 @@ def plainly(rule_specs, per_object, frames):
 
 
 def batches(frames, size):
-    times, index = defaultdict(float), defaultdict(int)
+    times = defaultdict(float)
+    index = defaultdict(int)
     batch_rows = []
     for source, step, objects in frames:
         times[source] += step
@@ -148,10 +179,14 @@ def batches(frames, size):
         colors = np.full(len(rows), None)
         colors[:] = [None if row[4] is None else {"color": {"label": row[4], "score": 0.5}} for row in rows]
         table = detections(
-            [[x - 1, 10, x + 1, 20] for _, x, *_ in rows], [row[2] for row in rows], label=[row[0] for row in rows],
-            labels=TEXTS, track_id=list(objects),
-            speed_kmh=np.array([np.nan if row[3] is None else row[3] for row in rows], np.float32), attributes=colors,
-        )  # fmt: skip
+            [[x - 1, 10, x + 1, 20] for _, x, *_ in rows],
+            [row[2] for row in rows],
+            label=[row[0] for row in rows],
+            labels=TEXTS,
+            track_id=list(objects),
+            speed_kmh=np.array([np.nan if row[3] is None else row[3] for row in rows], np.float32),
+            attributes=colors,
+        )
         batch_rows.append((frame, table))
     for at in range(0, len(batch_rows), size):
         part = batch_rows[at : at + size]
@@ -180,7 +215,8 @@ def run(fact_rules, facts, frames, size):
 )
 def test_the_engine_equals_plain_loops(of_frames, of_objects, frames, size):
     rule_specs = of_frames + of_objects
-    facts, fact_rules = Facts(), []
+    facts = Facts()
+    fact_rules = []
     for number, ((when, _), clear, (for_s, clear_s, cooldown_s)) in enumerate(rule_specs):
         options = {"when": f"{when} for {for_s}s" if for_s else when, "cooldown": cooldown_s, "clear_for": clear_s}
         if clear is not None:

@@ -74,8 +74,11 @@ def test_a_cleared_rule_has_its_duration():
         group.step({"it": {"up": true}}, now_s) for now_s, true in [(1, True), (8, True), (9, False), (14, False)]
     ]
     assert [[(change.item, change.kind, change.lasted_s) for change in some] for some in changes] == [
-        [("it", "raised", 0.0)], [], [], [("it", "cleared", 8.0)],
-    ]  # fmt: skip
+        [("it", "raised", 0.0)],
+        [],
+        [],
+        [("it", "cleared", 8.0)],
+    ]
 
 
 def test_no_rule_is_true_outside_its_schedule():

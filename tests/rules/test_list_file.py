@@ -45,8 +45,13 @@ def events_of(when, folder, film_frames):
 def test_case_spaces_and_hyphens_are_ignored(list_path):
     entries = ListFile(list_path)
     assert [text in entries for text in ("BAB1234", "b-ab 1234", "HHZZ99", "known cars", "BAB123", "")] == [
-        True, True, True, False, False, False,
-    ]  # fmt: skip
+        True,
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
 
 
 def test_a_list_can_be_used_for_objects(list_path):

@@ -26,9 +26,13 @@ def is_raised(request, monkeypatch):
         )
         engine.begin(0)
         table = detections(
-            [[10, 20, 40, 80]], [0.5], label=["car"], labels=SCOPE.labels, track_id=[3],
+            [[10, 20, 40, 80]],
+            [0.5],
+            label=["car"],
+            labels=SCOPE.labels,
+            track_id=[3],
             speed_kmh=np.array([speed_kmh], np.float32),
-        )  # fmt: skip
+        )
         changes = engine.step(Batch([Frame("a", 0, 0.0, 640, 360)], tables={"detect": table}), {"a": 0})
         return [change.kind for change in changes] == ["raised"]
 

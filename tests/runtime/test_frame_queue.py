@@ -60,7 +60,8 @@ def full():
 
 
 def test_a_file_waits_until_the_loop_reads():
-    queue, put = full(), []
+    queue = full()
+    put = []
     thread = threading.Thread(target=lambda: put.append(queue.put([frame("file", 40), frame("file", 41)])))
     thread.start()
     for index in range(8):
@@ -74,7 +75,8 @@ def test_a_file_waits_until_the_loop_reads():
 
 
 def test_live_frames_of_a_batch_do_not_wait_for_its_files():
-    queue, put = full(), []
+    queue = full()
+    put = []
     for _ in range(4):
         queue.get()
     batch = [frame("file", 40), frame("cam", 0, live=True), frame("file", 41), frame("cam", 1, live=True)]
@@ -89,7 +91,8 @@ def test_live_frames_of_a_batch_do_not_wait_for_its_files():
 
 @pytest.mark.parametrize("end", [FrameQueue.refuse, FrameQueue.abort])
 def test_waiting_frames_are_refused_at_the_end(end):
-    queue, put = full(), []
+    queue = full()
+    put = []
     batch = [frame("cam", 0, live=True), frame("file", 40), frame("file", 41)]
     thread = threading.Thread(target=lambda: put.append(queue.put(batch)))
     thread.start()

@@ -19,8 +19,11 @@ def test_frames_of_every_source_arrive_in_order(run):
     sizes = {"a": (64, 48, 7), "b": (128, 96, 3), "c": (34, 18, 11)}
     result = run(
         {n: test_uri(width=w, height=h, frames=f) for n, (w, h, f) in sizes.items()},
-        "find: {run: {instances: 2}}", "in_order: {}", "collect: {}", head="batch: 4",
-    )  # fmt: skip
+        "find: {run: {instances: 2}}",
+        "in_order: {}",
+        "collect: {}",
+        head="batch: 4",
+    )
     assert result.code == 0
     assert entries_of("out of order") == []
     for name, (width, height, frames) in sizes.items():
@@ -101,8 +104,14 @@ def test_drawings_are_visible_in_their_branch_only(run):
     EXTRA.append(Look)
     try:
         source = {"a": "{stage: gray, frames_: 6}"}
-        run(source, "find: {}", "draw: {from: find}", "drawn: {stage: look}", "plain: {stage: look, from: find}",
-            "first: {stage: look, from: decode}")  # fmt: skip
+        run(
+            source,
+            "find: {}",
+            "draw: {from: find}",
+            "drawn: {stage: look}",
+            "plain: {stage: look, from: find}",
+            "first: {stage: look, from: decode}",
+        )
         in_place = dict(pictures)
         pictures.clear()
         run(source, "find: {}", "draw: {}", "alone: {stage: look}")
@@ -116,10 +125,12 @@ def test_drawings_are_visible_in_their_branch_only(run):
 def test_merged_branches_have_the_detections_of_each(run):
     result = run(
         {"a": test_uri(frames=6)},
-        "find: {}", "more: {stage: find, from: decode}",
-        "t1: {stage: tell, kind: one, from: find}", "t2: {stage: tell, kind: two, from: find}",
+        "find: {}",
+        "more: {stage: find, from: decode}",
+        "t1: {stage: tell, kind: one, from: find}",
+        "t2: {stage: tell, kind: two, from: find}",
         "collect: {from: [t1, t2, more]}",
-    )  # fmt: skip
+    )
     records = result.records["a"]
     assert [len(record["objects"]) for record in records] == [2 * (i % 3) for i in range(6)]
     assert [sorted(e["kind"] for e in record["events"]) for record in records] == [["one", "two"]] * 6
@@ -135,9 +146,14 @@ def test_objects_and_events_are_counted_once_with_several_outputs(run):
         ["tell: {}", "k1: {stage: keep}", "k2: {stage: keep}"],  # no detector above
         ["find: {}", "k1: {stage: keep, from: find}", "tell: {from: find}", "k2: {stage: keep}"],
         ["find: {}", "tell: {}", "k1: {stage: keep}", "k2: {stage: keep, from: find}"],
-        ["find: {}", "k1: {stage: keep}", "more: {stage: find, from: decode}", "tell: {from: [find, more]}",
-         "k2: {stage: keep}"],
-    ):  # fmt: skip
+        [
+            "find: {}",
+            "k1: {stage: keep}",
+            "more: {stage: find, from: decode}",
+            "tell: {from: [find, more]}",
+            "k2: {stage: keep}",
+        ],
+    ):
         report = run({"a": test_uri(frames=6)}, *stages).report
         assert report["events"] == {"seen": 6}, stages
         assert all(n == 6 for n in report["detections"].values()), stages
@@ -147,9 +163,12 @@ def test_objects_and_events_are_counted_once_with_several_outputs(run):
 
 def test_the_report_has_the_counts_of_the_run(run):
     result = run(
-        {"a": test_uri(frames=6, fps=200), "b": test_uri(frames=4)}, "find: {bad: 3}", "tell: {}", "keep: {}",
+        {"a": test_uri(frames=6, fps=200), "b": test_uri(frames=4)},
+        "find: {bad: 3}",
+        "tell: {}",
+        "keep: {}",
         head="batch: 2",
-    )  # fmt: skip
+    )
     report = result.report
     assert json.loads(json.dumps(report)) == report
     assert (report["schema"], report["device"], report["exit_code"]) == ("streamkit-report/1", "cpu", 1)
@@ -232,5 +251,6 @@ def test_memory_is_flat_over_many_frames():
     finally:
         EXTRA.remove(Memory)
     assert len(noted) == 30
-    early, late = sorted(noted[3:15])[6], sorted(noted[18:])[6]
+    early = sorted(noted[3:15])[6]
+    late = sorted(noted[18:])[6]
     assert late - early < 250_000  # bytes, over 3,000 frames of 3,072 each: only how many are under way differs

@@ -23,9 +23,17 @@ PIPELINE = """
 """
 THREADS = ("source", "batcher", "watch_memory")
 WAITS = {  # how often threads wait for each other depends on the machine
-    "AwaitedCondition.wait", "AwaitedCondition.notify_all", "Condition.wait", "Condition.notify_all",
-    "Condition.notify", "Channel._ready", "Batcher._due", "Batcher._idle", "Batcher._patience", "Batcher._oldest",
-}  # fmt: skip
+    "AwaitedCondition.wait",
+    "AwaitedCondition.notify_all",
+    "Condition.wait",
+    "Condition.notify_all",
+    "Condition.notify",
+    "Channel._ready",
+    "Batcher._due",
+    "Batcher._idle",
+    "Batcher._patience",
+    "Batcher._oldest",
+}
 
 
 @pytest.fixture

@@ -71,9 +71,11 @@ def test_a_stage_that_cannot_be_opened_ends_the_run_before_its_first_frame(run, 
     with pytest.raises(StreamkitError, match=text) as caught:
         run(
             {f"s{i}": "{stage: gray}" for i in range(40)},
-            "n1: {stage: noted, run: {instances: 2}}", "k1: {stage: keep, from: n1}", f"{stage_}: {{from: n1}}",
+            "n1: {stage: noted, run: {instances: 2}}",
+            "k1: {stage: keep, from: n1}",
+            f"{stage_}: {{from: n1}}",
             "k2: {stage: keep}",
-        )  # fmt: skip
+        )
     assert type(caught.value) is kind
     opened = [e[1:] for e in LOG if isinstance(e, tuple) and e[0] == "opened"]
     closed = [e[1:] for e in LOG if isinstance(e, tuple) and e[0] == "closed"]
@@ -88,8 +90,10 @@ def test_an_output_error_ends_the_run_without_hanging(run, where):
     with pytest.raises(OutputError, match="the disk is full"):
         run(
             {f"s{i}": "{stage: gray, frames_: 3}" for i in range(60)},
-            f"unwritable: {{where: {where}, path: 'x', from: decode}}", "find: {from: decode}", "keep: {}",
-        )  # fmt: skip
+            f"unwritable: {{where: {where}, path: 'x', from: decode}}",
+            "find: {from: decode}",
+            "keep: {}",
+        )
     if where == "open":
         assert entries_of() == []
     else:

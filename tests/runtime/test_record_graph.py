@@ -25,14 +25,16 @@ def graph_of(root, stages):
         (CARS + "  csv: {path: a.csv}\n  draw: {}\n  jsonl: {path: a.jsonl}\n", ["cars"]),
         (CARS + PEOPLE + "  jsonl: {path: a.jsonl, from: [people, cars]}\n", ["people", "cars"]),
         (CARS + PEOPLE + "  draw: {from: [people, cars]}\n  jsonl: {path: a.jsonl}\n", ["people", "cars"]),
-        (CARS + PEOPLE + "  csv: {path: a.csv, from: people}\n  jsonl: {path: a.jsonl, from: cars}\n",
-         ["people", "cars"]),
+        (
+            CARS + PEOPLE + "  csv: {path: a.csv, from: people}\n  jsonl: {path: a.jsonl, from: cars}\n",
+            ["people", "cars"],
+        ),
         (CARS + "  track: {}\n  csv: {path: a.csv, from: cars}\n", ["cars"]),
         (CARS + "  track: {}\n  draw: {}\n", ["track"]),
         (CARS + PEOPLE, ["cars", "people"]),
         ("  draw: {}\n", [DECODE]),
     ],
-)  # fmt: skip
+)
 def test_records_have_the_inputs_of_their_sinks_or_of_the_last_stages(root, stages, inputs):
     assert record_inputs(graph_of(root, stages)) == inputs
 
@@ -43,8 +45,10 @@ def test_stages_below_a_sink_read_what_the_sink_reads(root):
     assert past_sinks(graph, graph.nodes["track"]) == ["cars", "people"]
     reduced = with_sinks(graph, ["track"], [])
     assert {id_: node.inputs for id_, node in reduced.nodes.items()} == {
-        "cars": [DECODE], "people": [DECODE], "track": ["cars", "people"]
-    }  # fmt: skip
+        "cars": [DECODE],
+        "people": [DECODE],
+        "track": ["cars", "people"],
+    }
     assert graph.nodes["track"].inputs == ["video"]
 
 

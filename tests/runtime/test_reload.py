@@ -44,7 +44,7 @@ def following(
     thread = threading.Thread(target=lambda: codes.append(running.run()), daemon=True)
     thread.start()
     try:
-        until(lambda: running._running.ready)
+        until(lambda: running.current.ready)
         yield running, logged, codes
     finally:
         running.stop()
@@ -70,7 +70,7 @@ def test_changed_alarms_rebuild_the_pipeline_and_equal_ones_do_not():
 def test_sources_and_settings_follow_the_file_while_others_run(tmp_path):
     path = tmp_path / "p.yaml"
     with following(path, SOURCES + STAGES) as (running, logged, codes):
-        first = running._running
+        first = running.current
         more("a")
         text = "sources:\n  c: {stage: camera}\n  a: {stage: camera, rate: 200}\n" + STAGES.replace(
             "{}", "{pause_s: 1ms}", 1
@@ -81,7 +81,7 @@ def test_sources_and_settings_follow_the_file_while_others_run(tmp_path):
         assert logged == [
             f"{path}: options of slow changed: pause_s; source b removed; source c added; source a changed"
         ]
-        assert running._running is first
+        assert running.current is first
         assert first.changeable("slow") == {"pause_s": 0.001}
         assert codes == []
         path.write_text("device: cpu\n# nothing but a remark\n" + text.replace("1ms", "0.001"))
@@ -110,10 +110,10 @@ def test_a_broken_edit_is_refused_with_every_problem_and_the_run_continues(tmp_p
 def test_changed_stages_are_rebuilt_without_losing_frames(tmp_path):
     path = tmp_path / "p.yaml"
     with following(path, SOURCES + STAGES) as (running, logged, codes):
-        first = running._running
+        first = running.current
         more("a")
         path.write_text(f"device: cpu\n{SOURCES}{STAGES}  jsonl: {{path: '{tmp_path}/{{source}}.jsonl'}}\n")
-        until(lambda: running._running is not first and running._running.ready)
+        until(lambda: running.current is not first and running.current.ready)
         more("a")
         assert logged == [f"{path}: the stages changed; the pipeline is rebuilt once the decoded frames have drained"]
         done = first.report(0)["sources"]
@@ -134,10 +134,10 @@ def test_stages_that_fail_to_open_are_reverted(tmp_path):
         path.write_text(f"device: cpu\n{SOURCES}{STAGES}  jsonl: {{path: '{tmp_path}/folder.jsonl'}}\n")
         until(lambda: len(logged) == 2)
         assert "the new stages cannot be opened; the previous pipeline continues: cannot write" in logged[1]
-        until(lambda: running._running.ready)
+        until(lambda: running.current.ready)
         more("a")
         path.write_text(f"device: cpu\n{SOURCES}{STAGES}  more: {{stage: note}}\n")
-        until(lambda: "more" in running._running.graph.nodes and running._running.ready)
+        until(lambda: "more" in running.current.graph.nodes and running.current.ready)
         more("b")
 
 
@@ -152,14 +152,14 @@ def test_stages_that_fail_to_open_are_reverted(tmp_path):
 def test_an_unavailable_device_is_refused_before_the_run_stops(tmp_path, device, words):
     path = tmp_path / "p.yaml"
     with following(path, SOURCES + STAGES) as (running, logged, _):
-        first = running._running
+        first = running.current
         more("a")
         path.write_text(f"device: {device}\n{SOURCES}{STAGES}")
         until(lambda: logged)
         assert logged[0].startswith(f"{path}: the edit is rejected; the pipeline continues unchanged:\n")
         assert words in logged[0]
         more("a")
-        assert running._running is first
+        assert running.current is first
 
 
 def test_a_state_that_cannot_be_stored_reverts_the_edit(tmp_path):
@@ -170,7 +170,7 @@ def test_a_state_that_cannot_be_stored_reverts_the_edit(tmp_path):
         path.write_text(f"device: cpu\nstate: {tmp_path}/state.db\n{SOURCES}{STAGES}")
         until(lambda: len(logged) == 2)
         assert "the edit cannot be applied; the previous pipeline continues" in logged[1]
-        until(lambda: running._running.ready)
+        until(lambda: running.current.ready)
         more("a")
         assert codes == []
 
@@ -193,16 +193,16 @@ def test_changes_through_the_api_survive_edits_of_other_options(tmp_path, restar
     text = f"state: {tmp_path}/state.db\n{SOURCES}  c: {{stage: camera}}\n{STAGES}  old: {{stage: slow}}\n"
 
     def by_hand(running: ReloadingPipeline) -> None:
-        running._running.add(source(running._running, "extra"))
-        running._running.remove("b")
-        running._running.pause("c")
-        running._running.set("slow", {"pause_s": 0.002})
-        running._running.set("old", {"pause_s": 0.003})
+        running.current.add(source(running.current, "extra"))
+        running.current.remove("b")
+        running.current.pause("c")
+        running.current.set("slow", {"pause_s": 0.002})
+        running.current.set("old", {"pause_s": 0.003})
 
     def keeps_changes(running: ReloadingPipeline) -> bool:
-        settings = [running._running.changeable(id_)["pause_s"] for id_ in ("slow", "old")]
+        settings = [running.current.changeable(id_)["pause_s"] for id_ in ("slow", "old")]
         return (
-            running._running.ready
+            running.current.ready
             and set(running.states) == {"a", "c", "extra"}
             and running.states["c"].state == "paused"
             and settings == [0.002, 0.003]
@@ -224,9 +224,9 @@ def test_changes_through_the_api_survive_edits_of_other_options(tmp_path, restar
         until(lambda: len(edits()) == 2)
         assert edits()[1] == f"{path}: source a changed"
         assert keeps_changes(running)
-        before = running._running
+        before = running.current
         path.write_text(f"device: cpu\n{text}  more: {{stage: note}}\n")  # rebuilt
-        until(lambda: running._running is not before and keeps_changes(running))
+        until(lambda: running.current is not before and keeps_changes(running))
         edited = text.replace("  c: {stage: camera}\n", "").replace("slow: {}", "slow: {pause_s: 0.001}")
         edited = edited.replace("b: {stage: camera}", "b: {stage: camera, rate: 60}")
         path.write_text(f"device: cpu\n{edited}  more: {{stage: note}}\n")
@@ -235,8 +235,10 @@ def test_changes_through_the_api_survive_edits_of_other_options(tmp_path, restar
         assert set(running.states) == {"a", "b", "extra"}
     store = StateStore(tmp_path / "state.db")  # of what the YAML changed since, it keeps nothing
     assert [store._rows(kind) for kind in ("source", "paused", "stage")] == [
-        [("extra", {"stage": "camera"})], [], [("old", {"pause_s": 0.003})]
-    ]  # fmt: skip
+        [("extra", {"stage": "camera"})],
+        [],
+        [("old", {"pause_s": 0.003})],
+    ]
 
 
 @pytest.mark.parametrize("error", [ValueError("a number too long"), RecursionError("too deep"), SystemExit(3)])
@@ -260,7 +262,7 @@ def test_the_next_edit_is_applied_after_any_error(tmp_path, error):
 def test_each_device_has_a_process_even_without_sources(tmp_path):
     path = tmp_path / "p.yaml"
     path.write_text("device: {use: cpu, processes: 2}\nsources: {}\nstages: {jsonl: {path: all.jsonl}}")
-    fleet = watching(path, lambda: build(read(path, may_be_empty=True)), 5, {"batch.size": "2"})._running
+    fleet = watching(path, lambda: build(read(path, may_be_empty=True)), 5, {"batch.size": "2"}).current
     assert isinstance(fleet, WorkerFleet)
     assert [worker.device for worker in fleet.processes.workers] == ["cpu", "cpu"]
     assert (fleet.sources.over, fleet._set, fleet.limit) == (False, {"batch.size": "2"}, 5)
@@ -287,7 +289,8 @@ class Mine(FrameStage):
 
 @pytest.mark.parametrize("named", ["mine.py", "stages"])
 def test_an_edited_plugin_is_reloaded_and_a_broken_one_refused(tmp_path, named):
-    path, folder = tmp_path / "p.yaml", tmp_path / "stages"
+    path = tmp_path / "p.yaml"
+    folder = tmp_path / "stages"
     folder.mkdir()
     plugin = tmp_path / named if named.endswith(".py") else folder / "mine.py"
     plugin.write_text(PLUGIN.format("one"))
@@ -295,28 +298,29 @@ def test_an_edited_plugin_is_reloaded_and_a_broken_one_refused(tmp_path, named):
     text = f"plugins: [{named}]\n{SOURCES}stages:\n  mine: {{}}\n  note: {{}}\n  jsonl: {{path: '{lines}'}}\n"
     with following(path, text.replace("  b: {stage: camera}\n", "")) as (running, logged, _):
         more("a")
-        first = running._running
+        first = running.current
         plugin.write_text("x = (\n")
         until(lambda: logged)
         assert logged[0].startswith(f"{path}: the edit is rejected; the pipeline continues unchanged:\n")
         assert f"the plugin {plugin}:1 cannot be loaded: SyntaxError: '(' was never closed\n    x = (\n" in logged[0]
-        assert running._running is first
+        assert running.current is first
         more("a")
         plugin.write_text(PLUGIN.format("two"))
-        until(lambda: running._running is not first and running._running.ready)
+        until(lambda: running.current is not first and running.current.ready)
         assert logged[1] == f"{path}: the stages changed; the pipeline is rebuilt once the decoded frames have drained"
         until(lambda: "is_one" in lines.read_text())  # the first run's file, whole
         more("a")
-        second = running._running
+        second = running.current
         plugin.write_text(PLUGIN.format("two"))  # saved again, and the same
         until(lambda: len(logged) == 3)
         assert logged[2] == f"{path}: no change that affects the pipeline"
-        assert running._running is second
+        assert running.current is second
     assert "is_two" in "".join(file.read_text() for file in tmp_path.glob("a*.jsonl"))
 
 
 def test_a_new_file_in_a_folder_of_plugins_is_noticed(tmp_path):
-    path, folder = tmp_path / "p.yaml", tmp_path / "stages"
+    path = tmp_path / "p.yaml"
+    folder = tmp_path / "stages"
     folder.mkdir()
     with following(path, f"plugins: [stages]\n{SOURCES}{STAGES}") as (_, logged, _):
         more("a")
@@ -350,9 +354,9 @@ def test_a_changed_number_of_processes_rebuilds_the_pipeline():
 
 def rebuilt(running: ReloadingPipeline, path: Path, text: str) -> None:
     """Write a text that needs a rebuild, and wait for the new pipeline."""
-    before = running._running
+    before = running.current
     path.write_text(f"device: cpu\n{text}")
-    until(lambda: running._running is not before and running.ready)
+    until(lambda: running.current is not before and running.ready)
 
 
 def test_changes_through_the_api_survive_a_rebuild(tmp_path):

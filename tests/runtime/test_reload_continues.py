@@ -68,7 +68,8 @@ class EventsOf(Sink):
         self._file.close()
 '''
 CAMERA = "{uri: 'test://?width=320&height=240&fps=200&frames=0', pace: realtime}"
-LEFT, RIGHT = "[[80, 0], [140, 0], [140, 240], [80, 240]]", "[[160, 0], [240, 0], [240, 240], [160, 240]]"
+LEFT = "[[80, 0], [140, 0], [140, 240], [80, 240]]"
+RIGHT = "[[160, 0], [240, 0], [240, 240], [160, 240]]"
 AWAY = "[[300, 0], [320, 0], [320, 20], [300, 20]]"
 LINE = "[[150, 0], [150, 240]]"
 STAGES = f"""
@@ -86,7 +87,7 @@ class ReloadingPipeline:
 
     def __init__(
         self, folder: Path, sources: str = f"  a: {CAMERA}\n", head: str = "cpu", stages: str = STAGES
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.folder = folder
         self.path = folder / "p.yaml"
         self.events_path = folder / "events.csv"
@@ -107,9 +108,9 @@ class ReloadingPipeline:
 
     def rebuild(self, stages: str, sources: str | None = None) -> None:
         """Edit the file and wait for the rebuilt pipeline."""
-        before = self.run._running
+        before = self.run.current
         self.edit(stages, sources)
-        until(lambda: self.run._running is not before and self.run.ready)
+        until(lambda: self.run.current is not before and self.run.ready)
 
     def events(self, stage: str, *, last_run: bool = False) -> list[list[str]]:
         """Return source, kind, track, in and out of each event of a stage."""
@@ -144,7 +145,7 @@ def test_rules_below_use_a_moved_zone_without_a_rebuild(tmp_path):
     pipeline = ReloadingPipeline(tmp_path)
     with pipeline.running():
         pipeline.wait_for_events("door")
-        first = pipeline.run._running
+        first = pipeline.run.current
         assert pipeline.events("crowd") == []
         pipeline.edit(STAGES.replace(AWAY, RIGHT))
         pipeline.wait_for_events("crowd")
@@ -155,7 +156,7 @@ def test_rules_below_use_a_moved_zone_without_a_rebuild(tmp_path):
         raised = pipeline.events("crowd")
         pipeline.wait_for_events("door")
         assert pipeline.events("crowd") == raised
-        assert pipeline.run._running is first
+        assert pipeline.run.current is first
         assert pipeline.logged == [f"{pipeline.path}: options of zone changed: polygon"] * 2
     crossed = crossing_totals(pipeline.events("door"))
     assert crossed == list(range(1, len(crossed) + 1))
@@ -209,7 +210,7 @@ def test_counts_and_track_ids_continue_over_a_rebuild(tmp_path):
         pipeline.wait_for_events("door", 6)
         pipeline.rebuild(STAGES)
         pipeline.wait_for_events("door", 6)
-        assert pipeline.run.meters()["door"]["frames"] > pipeline.run._running.meters()["door"]["frames"]
+        assert pipeline.run.meters()["door"]["frames"] > pipeline.run.current.meters()["door"]["frames"]
     assert pipeline.run.report(130)["restarts"] == 2
     assert pipeline.run.events["crossed"] == pipeline.run.report(130)["events"]["crossed"]
     assert_counts_and_track_ids_continue(pipeline, "ab")
@@ -219,13 +220,13 @@ def test_counts_and_track_ids_continue_over_a_rebuild(tmp_path):
 def test_processes_use_a_moved_zone_and_hand_over_their_counts(tmp_path):
     pipeline = ReloadingPipeline(tmp_path, sources=f"  a: {CAMERA}\n  b: {CAMERA}\n", head="{use: cpu, processes: 2}")
     with pipeline.running():
-        first = pipeline.run._running
+        first = pipeline.run.current
         assert isinstance(first, WorkerFleet)
         pipeline.wait_for_events("door", 4)
         assert pipeline.events("crowd") == []
         pipeline.edit(STAGES.replace(AWAY, RIGHT))
         until(lambda: {row[0] for row in pipeline.events("crowd")} == {"a", "b"})
-        assert pipeline.run._running is first
+        assert pipeline.run.current is first
         os.kill(first.sources.owner("a").child.pid, signal.SIGKILL)  # its successor uses the moved zone
         until(lambda: first.restarted and pipeline.run.states["a"].state == "running")
         events_before = len([row for row in pipeline.events("crowd") if row[0] == "a"])
@@ -287,7 +288,7 @@ def test_identities_survive_a_rebuild(tmp_path):
         until(lambda: len(pipeline.events("identify")) == 2)
         pipeline.rebuild(stages.replace("track_ttl: 1s", "track_ttl: 2s"))
         until(lambda: len(pipeline.events("other")) == 2 + 2)  # raised for each person, once in each run
-        until(lambda: pipeline.run._running.frames > 400)  # an identity is events_before after a second
+        until(lambda: pipeline.run.current.frames > 400)  # an identity is events_before after a second
         assert pipeline.events("identify", last_run=True) == []  # nobody comes
     assert [row[3] for row in pipeline.events("identify")] == ["1", "2"]
 

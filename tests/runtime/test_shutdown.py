@@ -28,7 +28,8 @@ def test_hanging_threads_are_abandoned_except_those_that_close_files(monkeypatch
     closing.name = "closing"
     for thread in (hung, closing):
         thread.start()
-    start_s, dropped = time.monotonic(), []
+    start_s = time.monotonic()
+    dropped = []
     left = wait([hung, closing], lambda: start_s, lambda: dropped.append(1), lambda thread: thread.name == "hung")
     assert left == [hung]
     assert not closing.is_alive()

@@ -25,7 +25,8 @@ class Seen:
 @pytest.fixture
 def warm():
     """A pipeline with two ends, of which the second may be held up; and what they saw."""
-    registry, seen = default_registry(), Seen()
+    registry = default_registry()
+    seen = Seen()
     with Collecting(registry):
 
         @stage("keep")
@@ -85,7 +86,8 @@ def test_videos_pass_one_by_one_through_every_output(warm):
 def test_a_video_ends_when_its_last_output_ends(warm):
     pipeline, seen = warm()
     seen.hold.clear()
-    read, out = threading.Event(), threading.Event()
+    read = threading.Event()
+    out = threading.Event()
 
     def send() -> None:
         pipeline.send(source(pipeline, "a"), read.set)
@@ -102,7 +104,8 @@ def test_a_video_ends_when_its_last_output_ends(warm):
 
 def test_failures_are_reported_for_their_source_only(warm):
     pipeline, _ = warm()
-    bad, good = pipeline.send(source(pipeline, "bad")), pipeline.send(source(pipeline, "good"))
+    bad = pipeline.send(source(pipeline, "bad"))
+    good = pipeline.send(source(pipeline, "good"))
     assert (bad.failed, bad.failures, good.failed) == (5, 5, 0)
     assert "no such luck" in bad.first_failure
     missing = pipeline.send(read_source(pipeline.graph.config, "gone", "no_such.mp4")[0])

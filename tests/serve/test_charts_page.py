@@ -109,7 +109,7 @@ def test_each_color_contrasts_with_the_card(open_page, server):
         assert min(ratios) >= 3, scheme
 
 
-def test_a_camera_has_one_color_in_all_charts_and_its_lines_differ_by_dashes(open_page, server):
+def test_a_camera_has_the_same_color_in_all_charts_and_its_lines_differ_by_dashes(open_page, server):
     page = open_page()
     values = [[100, 1.0], [110, 2.0]]
     series = {

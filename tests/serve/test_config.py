@@ -507,7 +507,7 @@ def test_changes_through_the_api_are_listed_and_reverted(server):
 def test_changes_through_the_api_are_saved_to_the_yaml_without_a_restart(server, path):
     change_by_calls(server)
     server.running("street")
-    run = server.engine.running._running
+    run = server.engine.running.current
     states = dict(server.engine.running.states)
     planned = write_differences(server, dry_run=True)
     assert planned.status_code == 200
@@ -517,7 +517,7 @@ def test_changes_through_the_api_are_saved_to_the_yaml_without_a_restart(server,
     assert (saved["diff"], saved["saved"]) == (planned.json()["diff"], True)
     server.until(lambda: config(server)["applied"])
     assert differences(server) == []
-    assert server.engine.running._running is run
+    assert server.engine.running.current is run
     assert {id_: state is states[id_] for id_, state in server.engine.running.states.items()} == {
         "street": True,
         "yard": True,
@@ -603,9 +603,9 @@ def test_a_drawn_zone_is_applied_live_with_a_rule_below(root, tmp_path, monkeypa
     rule = "  crowd: {stage: rule, when: 'occupancy(till.far) > 5'}\n"
     with served(f"{TEXT}{rule}", root, path=tmp_path / "p.yaml") as instance:
         instance.running("street")
-        run = instance.engine.running._running
+        run = instance.engine.running.current
         planned = draw(instance, {"far": [[0, 0], [0.5, 0], [0.5, 0.5]]}, dry_run=True)
         assert planned.json()["rebuilds"] == []
         assert draw(instance, {"far": [[0, 0], [0.5, 0], [0.5, 0.5]]}).json()["saved"]
         instance.until(lambda: config(instance)["applied"])
-        assert instance.engine.running._running is run
+        assert instance.engine.running.current is run

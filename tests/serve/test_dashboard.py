@@ -92,7 +92,7 @@ def test_selectors_and_legends_use_existing_labels(exported):
             assert set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= labels, panel["title"]
 
 
-def test_states_are_those_of_sources():
+def test_states_in_queries_are_those_of_sources():
     texts = [*(text for text, _ in TARGETS), *(rule["expr"] for rule in ALERTS)]
     matchers = [match for text in texts for selector in selectors(parsed(text)) for match in selector.matchers.matchers]
     states = {word for match in matchers if match.name == "state" for word in match.value.split("|")}

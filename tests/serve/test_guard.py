@@ -190,7 +190,7 @@ def test_the_application_gets_the_body_once_and_then_further_messages():
     assert len(messages[1]["body"]) == 100_000
 
 
-def test_other_messages_pass():
+def test_messages_other_than_requests_pass_unchanged():
     passed = []
 
     async def behind(scope, receive, send):

@@ -3,14 +3,16 @@
 import sqlite3
 import threading
 import time
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from support.clock import FakeClock
 
 from streamkit.core.data import Event
 from streamkit.core.errors import OutputError
 from streamkit.runtime.preview.gallery import Gallery
-from streamkit.serve.store import database, sample_table, serve_store
+from streamkit.serve.store import database, sample_table
 from streamkit.serve.store.event_table import EventQuery
 from streamkit.serve.store.sample_table import MetricSample
 from streamkit.serve.store.serve_store import ServeStore
@@ -23,10 +25,11 @@ def crossed(source="gate", frame=3, track=7, stage="line", **data):
 
 
 class Run:
-    """A store behind a gallery, which writes when it is told to."""
+    """A store behind a gallery, which writes at each tick."""
 
     def __init__(self, folder, *, recorders=("clip",), snapshooters=("snap",), **limits):
-        self.store = ServeStore(folder, **limits)
+        self.clock = FakeClock()
+        self.store = ServeStore(folder, clock=self.clock, **limits)
         self.gallery = Gallery()
         self.store.follow(self.gallery)
         self.store.set_stages(recorders, snapshooters)
@@ -35,8 +38,8 @@ class Run:
         self.gallery.add_events(time.time() if time_s is None else time_s, events, jpeg)
 
     def tick(self):
-        self.store._retry_s = self.store._tidy_s = 0.0
-        self.store._tick()
+        self.clock.sleep(60.0)
+        self.store.write_due()
 
     def numbers(self, **query):
         return [event.number for event in self.store.events(EventQuery(**query), 500)]
@@ -44,6 +47,11 @@ class Run:
     def end(self):
         with self.store.writing():
             pass
+
+    def reopened(self, **limits):
+        """End it, and open what its folder holds."""
+        self.end()
+        return Run(self.store.folder, **limits)
 
 
 @pytest.fixture
@@ -141,10 +149,10 @@ def test_events_are_removed_by_age_with_their_images(tmp_path):
     for age in (20, 11, 9, 1):
         run.add(crossed(frame=age), time_s=now - age * DAY, jpeg=b"%d" % age)
     run.tick()
-    run.gallery._events.clear()
+    assert run.store.counts.values == {"events removed: age": 2, "images removed: age": 2}
+    run = run.reopened()
     assert run.numbers() == [4, 3]
     assert [run.store.image(number) for number in (1, 2, 3, 4)] == [None, None, b"9", b"1"]
-    assert run.store.counts.values == {"events removed: age": 2, "images removed: age": 2}
     run.end()
 
 
@@ -163,13 +171,14 @@ def test_the_oldest_images_are_removed_before_the_oldest_events(tmp_path):
     for number in range(120):
         run.add(crossed(frame=number), jpeg=b"%03d" % number + bytes(20_000))
     run.tick()
-    run.gallery._events.clear()
+    removed_images = run.store.counts["images removed: size"]
+    run = run.reopened(keep_bytes=limit)
     images = [number for number in range(1, 121) if run.store.image(number)]
     assert run.store.used_bytes() <= limit
     assert images == list(range(images[0], 121)), "the newest are kept"
     assert 5 < len(images) < 40
     assert len(run.numbers()) == 120, "no event was removed"
-    assert run.store.counts["images removed: size"] == 120 - len(images)
+    assert removed_images == 120 - len(images)
     for number in range(3000):
         run.add(crossed(frame=number, note="x" * 600))
     run.tick()
@@ -330,9 +339,8 @@ def test_a_snapshot_is_linked_to_its_event_in_either_order(run):
 # ---------------------------------------------------------------------------------------------- what cannot be written
 
 
-def test_a_full_disk_is_reported_and_events_wait_in_memory(run, monkeypatch):
-    run.add(crossed())
-    run.tick()
+def test_a_full_disk_is_reported_and_events_wait_in_memory(tmp_path, monkeypatch):
+    run = Run(tmp_path)
 
     def full(self):
         connection = connect(self)
@@ -342,36 +350,36 @@ def test_a_full_disk_is_reported_and_events_wait_in_memory(run, monkeypatch):
     connect = database.ServeDatabase.connect
     with monkeypatch.context() as patch:
         patch.setattr(database.ServeDatabase, "connect", full)
-        run.store._connection.close()
-        run.store._connection = None
         for number in range(100):
             run.add(crossed(frame=number), jpeg=bytes(9000))
         run.tick()
         assert "disk is full" in run.store.problem
         assert "events are not stored" in run.store.problem
-        assert len(run.numbers()) == 101, "the latest are in memory"
-        run.store._tick()
+        assert len(run.numbers()) == 100, "the latest are in memory"
+        run.clock.sleep(4.0)
+        run.store.write_due()
         assert "disk is full" in run.store.problem, "it waits before it tries again"
     run.tick()
     assert run.store.problem == ""
-    run.gallery._events.clear()
-    assert len(run.numbers()) == 101
     assert run.store.counts.values == {}
+    run = run.reopened()
+    assert len(run.numbers()) == 100
+    run.end()
 
 
-def test_waiting_events_are_bounded_and_losses_counted(run, monkeypatch):
-    monkeypatch.setattr(serve_store, "_MAX_EVENTS", 50)
-    monkeypatch.setattr(serve_store, "_MAX_IMAGES", 20)
-    for number in range(60):
+def test_waiting_events_are_bounded_and_losses_counted(tmp_path):
+    run = Run(tmp_path)
+    for number in range(5010):
         run.add(crossed(frame=number), jpeg=b"x")
     assert run.store.counts.values == {
         "events lost: not written in time": 10,
-        "images lost: not written in time": 30,
+        "images lost: not written in time": 4500,
     }
-    run.tick()
-    run.gallery._events.clear()
-    assert run.numbers() == list(range(50, 0, -1))
-    assert [event.image for event in run.store.events(EventQuery(), 99)] == [False] * 30 + [True] * 20
+    run = run.reopened()
+    events = run.store.events(EventQuery(), 6000)
+    assert [event.number for event in events] == list(range(5000, 0, -1))
+    assert [event.image for event in events] == [False] * 4500 + [True] * 500
+    run.end()
 
 
 @pytest.mark.alone
@@ -396,39 +404,53 @@ def test_a_locked_database_delays_no_caller(run, tmp_path, monkeypatch):
     assert len(run.numbers()) == 301
 
 
-def test_an_unstorable_event_is_counted_and_the_others_are_stored(run):
+def test_an_unstorable_event_is_counted_and_the_others_are_stored(tmp_path):
+    run = Run(tmp_path)
     huge = Event("crossed", "line", "gate", 2**70, 0.1, None, {})
     odd = {"x": object()}
     run.add(crossed(), huge, Event("\ud800", "line", "gate", 1, 0.1, 3, odd))
     run.add(Event("long", "line", "gate", 1, 0.1, None, {"x": "y" * 200_000}), crossed())
     run.tick()
-    run.gallery._events.clear()
+    assert run.store.counts.values == {"events lost: not storable": 1}
+    run = run.reopened()
     event_by_number = {stored_event.number: stored_event.event for stored_event in run.store.events(EventQuery(), 9)}
     assert sorted(event_by_number) == [1, 3, 4, 5]
     assert event_by_number[3].kind == "?"
     assert event_by_number[4].data == {}
-    assert run.store.counts.values == {"events lost: not storable": 1}
+    run.end()
 
 
-def test_a_failing_sampler_does_not_stop_the_store(run):
+def test_a_failing_sampler_does_not_stop_the_store(tmp_path):
+    called = threading.Event()
+
     def broken():
+        called.set()
         raise ArithmeticError("no")
 
-    run.store._sampler = broken
-    run.add(crossed())
-    run.tick()
+    run = Run(tmp_path)
+    with run.store.writing(broken):
+        assert called.wait(10.0)
+        run.add(crossed())
     assert run.store.problem == ""
-    run.store._sampler = None
+    run = Run(tmp_path)
+    assert run.numbers() == [1]
+    run.end()
 
 
 # ----------------------------------------------------------------------------------------------------- samples
+
+
+@contextmanager
+def database_file(run):
+    with closing(sqlite3.connect(run.store.folder / "serve.db")) as connection, connection:
+        yield connection
 
 
 def test_samples_are_aggregated_to_means_and_sums_of_longer_steps(run):
     now = time.time() // 600 * 600
     for second in range(0, 1200, 10):
         samples = [MetricSample("frames", "gate", "", second / 10), MetricSample("dropped", "gate", "", 2.0)]
-        with run.store._open() as connection:
+        with database_file(run) as connection:
             sample_table.add_samples(connection, now - 1200 + second, samples)
 
     def values(name, step):
@@ -448,11 +470,11 @@ def test_samples_are_aggregated_to_means_and_sums_of_longer_steps(run):
 
 def test_older_samples_are_stored_at_longer_steps(run):
     now = time.time()
-    with run.store._open() as connection:
+    with database_file(run) as connection:
         for age_s in (60, 7200, 2 * DAY, 40 * DAY):
             sample_table.add_samples(connection, now - age_s, [MetricSample("frames", f"c{age_s:.0f}", "", 1.0)])
     run.tick()
-    with run.store._open() as connection:
+    with database_file(run) as connection:
         remaining = connection.execute("SELECT source, step_s FROM samples JOIN series ON id = series").fetchall()
         series = connection.execute("SELECT source FROM series").fetchall()
     assert sorted(remaining) == [

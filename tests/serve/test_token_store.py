@@ -126,9 +126,11 @@ def test_changes_of_another_process_apply_at_once(tmp_path):
 
 def test_a_recreated_token_is_a_new_token(tmp_path):
     store = TokenStore(tmp_path / "t.json")
-    before, (old,) = store.create("anna", "viewer", ""), store.all()
+    before = store.create("anna", "viewer", "")
+    (old,) = store.all()
     store.remove("anna")
-    after, (new,) = store.create("anna", "viewer", ""), store.all()
+    after = store.create("anna", "viewer", "")
+    (new,) = store.all()
     assert old.key != new.key
     assert not new.matches(before)
     assert new.matches(after)

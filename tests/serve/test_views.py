@@ -187,7 +187,7 @@ def test_a_phone_has_the_alarms_in_its_bar_with_the_number_of_problems(open_page
     assert box["x"] + box["width"] <= SIZES["phone"]["width"]
 
 
-def test_a_phone_shows_one_camera_below_the_other(open_page):
+def test_a_phone_stacks_the_cameras(open_page):
     page = open_page(viewport=SIZES["phone"])
     expect(tile(page, "yard")).to_be_visible()
     boxes = [tile(page, id_).bounding_box() for id_ in ("street", "yard", "gate")]

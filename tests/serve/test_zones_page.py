@@ -400,7 +400,7 @@ def test_completion_offers_keys_and_values_of_the_place(open_page, server, path)
         ("stages:\n  track:\n    run: {on_error: st|", ["stop"]),
     ],
 )
-def test_completions_by_place(open_page, server, text, expected):
+def test_completions_depend_on_the_position(open_page, server, text, expected):
     page = open_page()
     completions = page.evaluate(
         """async ([text, at]) => {

@@ -25,7 +25,8 @@ def churn(folder: Path, *, times: int = 2000, device: str = "cpu") -> Promises:
     steady = {f"steady{n}": {"uri": clip, "loop": True, "pace": 20} for n in range(2)}
     rig = Rig({"sources": steady, "stages": {"note": {}}}, device)
     alive: deque[str] = deque()
-    slowest_s, warm = 0.0, times  # the heaps grow until some 1,600 have come and gone, and then stay as large
+    slowest_s = 0.0
+    warm = times  # the heaps grow until some 1,600 have come and gone, and then stay as large
     held: list[Held] = []
     with rig.going():
         rig.wait_for(steady)
@@ -65,7 +66,8 @@ def churn(folder: Path, *, times: int = 2000, device: str = "cpu") -> Promises:
     # on a GPU the decoders that are kept for the next source hold a few open files each; how many are kept at a moment
     # depends on who has just gone
     quarter = len(held) // 4
-    before, after = Held.median(held[:quarter]), Held.median(held[-quarter:])
+    before = Held.median(held[:quarter])
+    after = Held.median(held[-quarter:])
     promises.grown(before, after, files=8 if device.startswith("cuda") else 2, device=device)
     promises.none("sources left in the batcher", left)
     promises.limit("threads of sources left", len(threads), len(steady))
@@ -77,7 +79,8 @@ def churn(folder: Path, *, times: int = 2000, device: str = "cpu") -> Promises:
     seconds = time.monotonic() - promises._start_s
     promises.figures["additions a second"] = round(times / seconds, 1)
     promises.figures["steady p95 latency"] = f"{max(w.latency_s for w in windows.values()) * 1e3:.0f} ms"
-    lowest, highest = min(sample.rss for sample in held), max(sample.rss for sample in held)
+    lowest = min(sample.rss for sample in held)
+    highest = max(sample.rss for sample in held)
     promises.figures["memory"] = (
         f"{before.rss / MIB:.0f} MiB in the first quarter, {after.rss / MIB:.0f} MiB in the last; "
         f"{lowest / MIB:.0f} to {highest / MIB:.0f} MiB"
@@ -106,7 +109,8 @@ def overload(folder: Path, *, seconds: float = 600.0) -> Promises:
         before = Held.now()
         rig.entered.counts[:] = 0
         windows = rig.window(ids, seconds)
-        age_s, ended = rig.entered.quantile(0.99), Held.now()
+        age_s = rig.entered.quantile(0.99)
+        ended = Held.now()
         waiting = sum(rig.running.queues().values())
     states = rig.running.states
     came = sum(state.frames for state in states.values())
@@ -126,9 +130,14 @@ def overload(folder: Path, *, seconds: float = 600.0) -> Promises:
 
 
 def fleet(
-    folder: Path, *, cameras: int = 100, seconds: float = 60.0, device: str = "cuda", clip: Path | None = None,
+    folder: Path,
+    *,
+    cameras: int = 100,
+    seconds: float = 60.0,
+    device: str = "cuda",
+    clip: Path | None = None,
     detect: str | None = None,
-) -> Promises:  # fmt: skip
+) -> Promises:
     """Cameras by `pace: 30`, every tenth of which fails and comes back at random."""
     promises = Promises(f"{cameras} cameras at 30 frames a second on {device}, one in ten failing")
     uri = str(clip or videos() / "vtest_480x360.mp4")

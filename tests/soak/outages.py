@@ -56,7 +56,8 @@ def restarts(
                 unseen += [track.turn().gap_s - was_away_s for track in rig.tracks.values()]
                 time.sleep(1.0)
                 held.append(Held.now())
-            first, last = held[0], held[-1]
+            first = held[0]
+            last = held[-1]
             # how much decoders hold depends on how many frames a new connection brings at once
             grown = Held.median(held[-3:]).rss - Held.median(held[:3]).rss
             rates = [window.rate for window in quiet.values()]
@@ -122,7 +123,8 @@ def soak(
 ) -> Promises:
     """Seven cameras to which things happen at random, one site at a time, and a paced file with `fault:` options."""
     promises = Promises(f"soak of {minutes:g} minutes, 8 cameras, seed {seed}")
-    chance, kinds = random.Random(seed), ("killed", "frozen", "swapped", "cut")
+    chance = random.Random(seed)
+    kinds = ("killed", "frozen", "swapped", "cut")
     clips = camera_clip(folder / "clip.mp4"), camera_clip(folder / "other.mp4", codec="libx265", size="640x480")
     before = Held.now()
     took: dict[str, list[float]] = {kind: [] for kind in kinds}
@@ -140,8 +142,9 @@ def soak(
         uris = {id_: uri for site in sites for id_, uri in site.ids.items()} | {"still": still.url("a")}
         sources = {id_: {"uri": uri, "timeout": _TIMEOUT_S} for id_, uri in uris.items()}
         fault = {
-            "away": {"every": 12.0, "random": True, "for": 2.0}, "corrupt": {"every": 7.0, "for": 1.0, "share": 0.02},
-        }  # fmt: skip
+            "away": {"every": 12.0, "random": True, "for": 2.0},
+            "corrupt": {"every": 7.0, "for": 1.0, "share": 0.02},
+        }
         sources["faulty"] = {"uri": str(clips[0]), "loop": True, "pace": _RATE, "reconnect": True, "fault": fault}
         rig = Rig({"sources": sources, "stages": {"note": {}}})
         with rig.going():
@@ -172,7 +175,8 @@ def soak(
                 back = " ".join(f"{s:.2f}" for s in took[kind][-2:])
                 echo(f"{turn:4d} {kind:8s} back after {back} s; {held[-1].rss / MIB:.0f} MiB, {held[-1].files} files")
     after = Held.now()
-    tracks, states = rig.tracks, rig.running.states
+    tracks = rig.tracks
+    states = rig.running.states
     quarter = len(held) // 4
     for kind in kinds:
         promises.limit(f"{kind}: slowest camera to be back", max(took[kind], default=0.0), BACK_S, "s")

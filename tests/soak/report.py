@@ -52,10 +52,23 @@ class Result:
 def soaks() -> Iterator[Soak]:
     """All soaks that run without a GPU, those first that want a quiet machine least."""
     listed = subprocess.run(
-        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n", "0", "-m", "soak and not gpu",
-         f"--ignore={_SHORT_FORMS}"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    ).stdout.splitlines()  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "--collect-only",
+            "-q",
+            "-n",
+            "0",
+            "-m",
+            "soak and not gpu",
+            f"--ignore={_SHORT_FORMS}",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
     for test in listed:
         if "::" in test:
             yield Soak(test, [sys.executable, "-m", "pytest", "-q", "-n", "0", "-rP", "-m", "soak", test])

@@ -58,10 +58,35 @@ def camera_clip(path: Path, *, codec: str = "libx264", size: str = "480x360", se
     extra = ["-x265-params", "log-level=none:bframes=0:pools=1"] if codec == "libx265" else ["-bf", "0"]
     clip = videos() / "vtest_480x360.mp4"
     subprocess.run(
-        ["ffmpeg", "-v", "error", "-y", "-i", str(clip), "-t", str(seconds), "-s", size, "-r", "10", "-c:v", codec,
-         "-preset", "ultrafast", "-g", "10", "-b:v", "300k", "-threads", "2", *extra, str(path)],
-        check=True, capture_output=True,
-    )  # fmt: skip
+        [
+            "ffmpeg",
+            "-v",
+            "error",
+            "-y",
+            "-i",
+            str(clip),
+            "-t",
+            str(seconds),
+            "-s",
+            size,
+            "-r",
+            "10",
+            "-c:v",
+            codec,
+            "-preset",
+            "ultrafast",
+            "-g",
+            "10",
+            "-b:v",
+            "300k",
+            "-threads",
+            "2",
+            *extra,
+            str(path),
+        ],
+        check=True,
+        capture_output=True,
+    )
     return path
 
 
@@ -123,13 +148,15 @@ class Track:
         self._last = -1, -1.0
 
     def note(self, frame: Frame) -> None:
-        now_s, window = time.monotonic(), self.window
+        now_s = time.monotonic()
+        window = self.window
         self.rising &= frame.index > self._last[0] and frame.pts_s > self._last[1]
         self.holes += frame.index - self._last[0] - 1
         self._last = frame.index, frame.pts_s
         if self.back_s < self.waits_since_s:
             self.back_s = now_s
-        self.frames, window.frames = self.frames + 1, window.frames + 1
+        self.frames = self.frames + 1
+        window.frames = window.frames + 1
         window.gap_s = max(window.gap_s, now_s - max(self.last_s, window.start_s))
         window.lags_s.append(now_s - frame.pts_s)
         if frame.due_s is not None:
@@ -248,8 +275,9 @@ class Rig:
         """Sources, and the sums of those removed, for which in = out + dropped does not hold at the end."""
         bad = [
             f"{id_}: {s.frames} in, {s.out} out, {s.dropped} dropped"
-            for id_, s in self.running.states.items() if s.frames != s.out + s.dropped
-        ]  # fmt: skip
+            for id_, s in self.running.states.items()
+            if s.frames != s.out + s.dropped
+        ]
         removed = self.running.sources.removed
         dropped = removed.drops.values.total()
         return bad + [f"removed: {removed.frames} in, {removed.out} out, {dropped} dropped"] * (
@@ -352,6 +380,9 @@ def machine() -> dict[str, Any]:
     """Where this was measured."""
     load = os.getloadavg()[0]
     return {
-        "date": time.strftime("%Y-%m-%d"), "cores": os.cpu_count(), "load_before": round(load, 2),
-        "python": platform.python_version(), "memory_gib": round(psutil.virtual_memory().total / 2**30),
-    }  # fmt: skip
+        "date": time.strftime("%Y-%m-%d"),
+        "cores": os.cpu_count(),
+        "load_before": round(load, 2),
+        "python": platform.python_version(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30),
+    }

@@ -35,9 +35,13 @@ SHORT: dict[str, dict[str, Any]] = {
 def run(name: str, folder: Path, **options: Any) -> Promises:
     """Run one by its name, in a folder of its own."""
     call: dict[str, Callable[..., Promises]] = {
-        "restarts": restarts, "neighbors": neighbors, "churn": churn, "overload": overload, "soak": soak,
+        "restarts": restarts,
+        "neighbors": neighbors,
+        "churn": churn,
+        "overload": overload,
+        "soak": soak,
         "fleet": fleet,
-    }  # fmt: skip
+    }
     run_folder = folder / name
     run_folder.mkdir()
     return call[name](run_folder, **options)
@@ -82,7 +86,8 @@ def main() -> int:
         "soak": {"minutes": args.minutes, "seed": args.seed, "echo": lambda text: print(text, flush=True)},
         "fleet": {"cameras": args.cameras, "device": args.device, "clip": args.clip, "detect": args.detect},
     }
-    where, reports = machine(), []
+    where = machine()
+    reports = []
     for name in names:
         options = {
             **(SHORT[name] if args.short else {}),

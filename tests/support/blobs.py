@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-WIDTH, HEIGHT = 128, 96
+WIDTH = 128
+HEIGHT = 96
 COLORS = {"red": (224, 32, 32), "blue": (32, 32, 224)}
 GROUND = (112, 112, 112)
 SCALE = 2
@@ -46,7 +47,8 @@ class _Builder:
         return name
 
     def save(self, path, outputs):
-        helper, real = self.onnx.helper, self.onnx.TensorProto.FLOAT
+        helper = self.onnx.helper
+        real = self.onnx.TensorProto.FLOAT
         for name, (tensor_name, _) in outputs.items():
             self.nodes.append(helper.make_node("Identity", [tensor_name], [name]))
         graph = helper.make_graph(
@@ -99,9 +101,11 @@ class _Builder:
 
 def centernet_network(path: Path) -> None:
     """Outputs hm (logits), wh and reg, at stride 4."""
-    net, stride = _Builder(), 4
+    net = _Builder()
+    stride = 4
     colored = net.colored()
-    sides, here = net.distances(colored, stride), net.at(colored, stride)
+    sides = net.distances(colored, stride)
+    here = net.at(colored, stride)
     left, top, right, bottom = sides
     peak = net.add("Sub", net.add("Mul", here, np.float32(8)), net.add("Mul", net.unbalance(*sides), np.float32(0.1)))
     spans = [
@@ -126,7 +130,8 @@ def nanodet_network(path: Path) -> None:
     count = 0
     colored = net.colored()
     for stride in (8, 16, 32, 64):
-        sides, here = net.distances(colored, stride), net.at(colored, stride)
+        sides = net.distances(colored, stride)
+        here = net.at(colored, stride)
         far = net.add("Mul", net.unbalance(*sides), np.float32(0.4 / _REACH))
         score = net.add("Mul", net.add("Sub", np.float32(0.95 - stride / 1000), far), here)
         strides = net.add(
@@ -136,7 +141,8 @@ def nanodet_network(path: Path) -> None:
             "Sub", net.add("Unsqueeze", strides, np.array([2])), np.arange(8, dtype=np.float32).reshape(1, 1, 8, 1, 1)
         )
         share = net.add("Max", net.add("Sub", np.float32(1), net.add("Abs", offset)), np.float32(1e-9))
-        down, across = -(-HEIGHT // stride), -(-WIDTH // stride)
+        down = -(-HEIGHT // stride)
+        across = -(-WIDTH // stride)
         bins = net.add("Reshape", net.add("Log", share), np.array([0, 32, down, across]))
         rows.append(net.add("Reshape", net.add("Concat", score, bins, axis=1), np.array([0, 34, -1])))
         count += down * across
@@ -164,7 +170,8 @@ def obb_network(path: Path) -> None:
 
     count = total()
     some = net.add("Max", count, np.float32(1))
-    cx, cy = net.add("Div", total(x), some), net.add("Div", total(y), some)
+    cx = net.add("Div", total(x), some)
+    cy = net.add("Div", total(y), some)
     xx = moment(cx, cx, x, x)
     yy = moment(cy, cy, y, y)
     xy = moment(cx, cy, x, y)
@@ -190,7 +197,8 @@ def obb_network(path: Path) -> None:
 
 def rotated_corners(x, y, width, height, angle):
     """The corners of a rotated rectangle, (4, 2): upper left, upper right, lower right, lower left before it turns."""
-    along, down = np.array([np.cos(angle), np.sin(angle)]), np.array([-np.sin(angle), np.cos(angle)])
+    along = np.array([np.cos(angle), np.sin(angle)])
+    down = np.array([-np.sin(angle), np.cos(angle)])
     return np.array(
         [(x, y) + i * width / 2 * along + j * height / 2 * down for i, j in ((-1, -1), (1, -1), (1, 1), (-1, 1))]
     )
@@ -201,8 +209,10 @@ def rotated_picture(*objects):
     canvas = picture()
     y, x = np.mgrid[: SCALE * HEIGHT, : SCALE * WIDTH] + 0.5
     for color, cx, cy, width, height, angle in objects:
-        dx, dy = x - SCALE * cx, y - SCALE * cy
-        along, down = dx * np.cos(angle) + dy * np.sin(angle), dy * np.cos(angle) - dx * np.sin(angle)
+        dx = x - SCALE * cx
+        dy = y - SCALE * cy
+        along = dx * np.cos(angle) + dy * np.sin(angle)
+        down = dy * np.cos(angle) - dx * np.sin(angle)
         canvas[(np.abs(along) < SCALE * width / 2) & (np.abs(down) < SCALE * height / 2)] = COLORS[color]
     return canvas
 

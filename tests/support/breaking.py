@@ -84,7 +84,8 @@ def index_missing(path: Path, tools: Tools) -> None:
 @way("damaged")
 def zeroed_in_the_middle(path: Path, tools: Tools) -> None:
     data = tools.whole(path, options=FAST)
-    begin, size = _media(data), len(data) - _media(data)
+    begin = _media(data)
+    size = len(data) - _media(data)
     data[begin + size // 3 : begin + size * 2 // 3] = bytes(size * 2 // 3 - size // 3)
     path.write_bytes(data)
 

@@ -70,9 +70,15 @@ class BrokerServer:
         """Start it, and wait until it listens."""
         with (self.folder / "log").open("a") as log:
             self.process = subprocess.Popen(
-                self.command(), cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, text=True,
-                start_new_session=True, **self._as(),
-            )  # fmt: skip
+                self.command(),
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+                **self._as(),
+            )
         until_s = time.monotonic() + self.start_s
         while not self._listens():
             if time.monotonic() > until_s or self.process.poll() is not None:

@@ -9,25 +9,41 @@ from streamkit.models.card import Card, find_card, load_card
 
 CARDS = {
     "seg": (
-        "segment", "yolov8_seg", "yolov8n-seg_320_deq_dyn.onnx", "size: [320, 320], scale: 1/255",
+        "segment",
+        "yolov8_seg",
+        "yolov8n-seg_320_deq_dyn.onnx",
+        "size: [320, 320], scale: 1/255",
         "labels: coco\niou: 0.7",
     ),
     "deeplab": (
-        "segment", "semantic", "deeplabv3_mnv2_voc_257.onnx",
-        "size: [257, 257], resize: stretch, color: rgb, scale: 1/127.5, mean: 1", "labels: voc_segmentation",
+        "segment",
+        "semantic",
+        "deeplabv3_mnv2_voc_257.onnx",
+        "size: [257, 257], resize: stretch, color: rgb, scale: 1/127.5, mean: 1",
+        "labels: voc_segmentation",
     ),
     "movenet": (
-        "pose", "movenet", "movenet_lightning_192.onnx", "size: [192, 192], pad: 0",
+        "pose",
+        "movenet",
+        "movenet_lightning_192.onnx",
+        "size: [192, 192], pad: 0",
         "labels: person\nkeypoints: coco\nscore: 0.2",
     ),
     "yunet": (
-        "detect", "yunet", "yunet_n_dynamic.onnx", "size: [640, 640], anchor: top_left, pad: 0, color: bgr",
+        "detect",
+        "yunet",
+        "yunet_n_dynamic.onnx",
+        "size: [640, 640], anchor: top_left, pad: 0, color: bgr",
         "labels: face\nkeypoints: face\nscore: 0.6\niou: 0.3",
     ),
     "nano": (
-        "detect", "yolox", "yolox_nano_dyn.onnx", "size: [416, 416], anchor: top_left, color: bgr", "labels: coco",
+        "detect",
+        "yolox",
+        "yolox_nano_dyn.onnx",
+        "size: [416, 416], anchor: top_left, color: bgr",
+        "labels: coco",
     ),
-}  # fmt: skip
+}
 
 
 def card_of(name: str, data: Path, folder: Path) -> Card:
@@ -44,7 +60,8 @@ def tiny_pose(folder: Path, points: int = 4) -> Card:
     Its box is 10, 20, 50, 60 in network pixels, its points lie on the diagonal, and their scores rise from 0.2 on.
     """
     onnx = pytest.importorskip("onnx")
-    helper, numpy_helper = onnx.helper, onnx.numpy_helper
+    helper = onnx.helper
+    numpy_helper = onnx.numpy_helper
     anchors = np.zeros((1, 5 + 3 * points, 2), np.float32)  # the second anchor is nothing
     anchors[0, :4, 0] = 30, 40, 40, 40
     for i in range(points):

@@ -6,9 +6,7 @@ from pathlib import Path
 import av
 import numpy as np
 
-X264 = {
-    "preset": "medium", "x264-params": "keyint=16:bframes=3:b-adapt=0:scenecut=0:b-pyramid=normal:open-gop=1",
-}  # fmt: skip
+X264 = {"preset": "medium", "x264-params": "keyint=16:bframes=3:b-adapt=0:scenecut=0:b-pyramid=normal:open-gop=1"}
 """Leading pictures before each keyframe but the first, some of them references."""
 X265 = {"preset": "fast", "x265-params": "log-level=none:keyint=16:bframes=3:open-gop=1"}
 REFRESH = {"preset": "medium", "x264-params": "keyint=16:intra-refresh=1"}
@@ -29,11 +27,24 @@ def picture(i: int, width: int = 64, height: int = 48, pix_fmt: str = "yuv420p")
 
 
 def write(
-    path: Path, width: int = 64, height: int = 48, frames: int = 20, *, codec: str = "libx264", rate: int = 25,
-    pix_fmt: str = "yuv420p", rotation: int = 0, ticks: list[int] | None = None, options: dict | None = None,
-    muxer: str | None = None, first: int = 0, color_range: int | None = None, colorspace: int | None = None,
-    mirrored: bool = False, pixel_aspect: Fraction = Fraction(1),
-) -> Path:  # fmt: skip
+    path: Path,
+    width: int = 64,
+    height: int = 48,
+    frames: int = 20,
+    *,
+    codec: str = "libx264",
+    rate: int = 25,
+    pix_fmt: str = "yuv420p",
+    rotation: int = 0,
+    ticks: list[int] | None = None,
+    options: dict | None = None,
+    muxer: str | None = None,
+    first: int = 0,
+    color_range: int | None = None,
+    colorspace: int | None = None,
+    mirrored: bool = False,
+    pixel_aspect: Fraction = Fraction(1),
+) -> Path:
     """Encode `frames` pictures. `ticks`: their times in 1/1000 s, for a variable rate."""
     with av.open(str(path), "w", format=muxer) as output:
         stream = output.add_stream(codec, rate=rate)

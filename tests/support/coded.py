@@ -5,9 +5,13 @@ from pathlib import Path
 import av
 import numpy as np
 
-WIDTH, HEIGHT = 320, 240
-CELL, BITS = 16, 10  # the number is in the first row of cells, the lowest bit first
-BOX_WIDE, BOX_HIGH = 40, 30
+WIDTH = 320
+HEIGHT = 240
+# the number is in the first row of cells, the lowest bit first
+CELL = 16
+BITS = 10
+BOX_WIDE = 40
+BOX_HIGH = 30
 STEP = 3  # pixels from frame to frame: more than the tests allow
 
 PLUGIN = '''
@@ -47,15 +51,22 @@ def number_of(image: np.ndarray) -> int:
 
 
 def clip(
-    path: Path, frames: int = 250, *, size: tuple[int, int] = (WIDTH, HEIGHT), gop: int = 10, bf: int = 0,
-    codec: str = "libx264", rate: int = 25,
-) -> Path:  # fmt: skip
+    path: Path,
+    frames: int = 250,
+    *,
+    size: tuple[int, int] = (WIDTH, HEIGHT),
+    gop: int = 10,
+    bf: int = 0,
+    codec: str = "libx264",
+    rate: int = 25,
+) -> Path:
     """Write a clip with `bf` B frames in a row."""
     quiet = {"x264-params": "log-level=none"} if codec == "libx264" else {"x265-params": "log-level=none"}
     options = {"g": str(gop), "bf": str(bf), "crf": "14", "preset": "ultrafast", "sc_threshold": "0", **quiet}
     with av.open(str(path), "w") as output:
         stream = output.add_stream(codec, rate=rate, options=options)
-        stream.width, stream.height, stream.pix_fmt = *size, "yuv420p"
+        stream.width, stream.height = size
+        stream.pix_fmt = "yuv420p"
         stream.thread_count = 1  # or a frame has several slices, which the RTSP server of the tests sends as frames
         for number in range(frames):
             output.mux(stream.encode(av.VideoFrame.from_ndarray(picture(number, *size), format="rgb24")))

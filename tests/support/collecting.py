@@ -47,7 +47,8 @@ def labeled_folder(folder, images=3):
         (frame,) = frames(1, "gate", pixels=cv2.resize(small, (321, 240)), start=i, step_s=10.0)
         corners = np.array([[20, 20], [180, 20], [20, 130], [180, 130]]) + random.uniform(0, 20, (4, 2))
         boxes = np.hstack([corners, corners + random.uniform(60, 85, (4, 2))]).astype(np.float32)
-        masks, points = np.full(3, None), np.full((3, 3, 3), np.nan, np.float32)
+        masks = np.full(3, None)
+        points = np.full((3, 3, 3), np.nan, np.float32)
         for row in range(2):
             canvas = np.zeros((240, 321), np.uint8)
             x1, y1, x2, y2 = boxes[row].round().astype(int).tolist()
@@ -57,10 +58,16 @@ def labeled_folder(folder, images=3):
         frame.tables = {
             "detect": detections(boxes, [0.9, 0.41, 0.3, 0.75], class_id=[1, 0, 0, 1], labels=LABELS),
             "seg": replace(
-                detections(boxes[:3], [0.8, 0.7, 0.6], label=["person", "person", "car"], labels=LABELS,
-                           mask=masks, keypoints=points),
+                detections(
+                    boxes[:3],
+                    [0.8, 0.7, 0.6],
+                    label=["person", "person", "car"],
+                    labels=LABELS,
+                    mask=masks,
+                    keypoints=points,
+                ),
                 skeleton=Skeleton(POINTS, ((0, 1), (0, 2))),
             ),
-        }  # fmt: skip
+        }
         labeled_frames.append(frame)
     return collect(labeled_frames, low_score=(0.4, 0.5), path=folder)[2]

@@ -59,11 +59,18 @@ class Collector:
             for scope in part.scope_spans:
                 self.spans += [
                     Span(
-                        span.name, span.span_id, span.parent_span_id, span.trace_id, span.start_time_unix_nano,
-                        span.end_time_unix_nano, _attributes(span.attributes), span.status.code == 2, resource,
+                        span.name,
+                        span.span_id,
+                        span.parent_span_id,
+                        span.trace_id,
+                        span.start_time_unix_nano,
+                        span.end_time_unix_nano,
+                        _attributes(span.attributes),
+                        span.status.code == 2,
+                        resource,
                     )
                     for span in scope.spans
-                ]  # fmt: skip
+                ]
 
     def take_metrics(self, body: bytes) -> None:
         request = ExportMetricsServiceRequest.FromString(body)
@@ -93,18 +100,18 @@ def twins(metrics: dict[str, Any]) -> dict[Any, float]:
     """Convert OTLP metrics to Prometheus samples."""
     values = {}
     for name, metric in metrics.items():
-        prometheus_name, kind = name.replace(".", "_", 1), metric.WhichOneof("data")
+        prometheus_name = name.replace(".", "_", 1)
+        kind = metric.WhichOneof("data")
         for point in points(metric):
             labels = sorted((pair.key, pair.value.string_value) for pair in point.attributes)
             if kind == "histogram":
-                bounds, total = [*map(str, point.explicit_bounds), "+Inf"], 0
+                bounds = [*map(str, point.explicit_bounds), "+Inf"]
+                total = 0
                 for bound, count in zip(bounds, point.bucket_counts, strict=True):
                     total += count
                     values[f"{prometheus_name}_bucket", *sorted([*labels, ("le", bound)])] = total
-                values[f"{prometheus_name}_sum", *labels], values[f"{prometheus_name}_count", *labels] = (
-                    point.sum,
-                    point.count,
-                )
+                values[f"{prometheus_name}_sum", *labels] = point.sum
+                values[f"{prometheus_name}_count", *labels] = point.count
             else:
                 values[f"{prometheus_name}_total" if kind == "sum" else prometheus_name, *labels] = number(point)
     return values

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import av
+import psutil
 
 Here = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -42,3 +43,9 @@ def records(path: Path) -> list[dict[str, Any]]:
 def decoded(path: Path) -> int:
     with av.open(str(path)) as container:
         return sum(1 for _ in container.decode(video=0))
+
+
+def child_running(module: str) -> psutil.Process:
+    """Return the process that this one has started last with `python -m` and a module."""
+    running = [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
+    return max((child for child in running if module in child.cmdline()), key=psutil.Process.create_time)

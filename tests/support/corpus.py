@@ -38,11 +38,14 @@ class Form(NamedTuple):
 _GOP = str(RATE)
 FORMS = {
     "h264": Form(
-        "libx264", "yuv420p", {"preset": "veryfast", "g": _GOP, "sc_threshold": "0", "bf": "2"},
+        "libx264",
+        "yuv420p",
+        {"preset": "veryfast", "g": _GOP, "sc_threshold": "0", "bf": "2"},
         (".mp4", ".mkv", ".ts"),
     ),
     "hevc": Form(
-        "libx265", "yuv420p",
+        "libx265",
+        "yuv420p",
         {"preset": "ultrafast", "x265-params": f"log-level=none:keyint={_GOP}:scenecut=0:open-gop=0:pools=1"},
         (".mp4", ".mkv"),
     ),
@@ -50,7 +53,7 @@ FORMS = {
     "vp9": Form("libvpx-vp9", "yuv420p", {"g": _GOP, "deadline": "realtime", "cpu-used": "8", "b": "400k"}, (".webm",)),
     "av1": Form("libsvtav1", "yuv420p", {"preset": "13", "g": _GOP, "svtav1-params": "lp=1:scd=0"}, (".mp4", ".mkv")),
     "mjpeg": Form("mjpeg", "yuvj420p", {"qmin": "6", "qmax": "6"}, (".avi", ".mov")),
-}  # fmt: skip
+}
 
 
 @dataclass
@@ -189,7 +192,8 @@ def _load(path: Path) -> Scene:
     for packet in video.demux(stream):
         if not packet.size:
             continue
-        pts, dts = round(packet.pts * base), round(packet.dts * base)
+        pts = round(packet.pts * base)
+        dts = round(packet.dts * base)
         if packet.is_keyframe and pts % RATE == 0:
             seconds.append([])
         seconds[-1].append((bytes(packet), pts, dts, packet.is_keyframe))

@@ -48,7 +48,7 @@ def settings(
     pipeline.write_text(text)
     return BatchSettings(
         pipeline, tuple(overrides.items()), folder / "out", formats or ("parquet",), look or FrameSelection()
-    )  # fmt: skip
+    )
 
 
 def graph_of(batch_settings: BatchSettings) -> Graph:
@@ -86,9 +86,7 @@ def do(batch_settings: BatchSettings, *files: VideoFile, limit: int | None = 40)
 
 def tree(folder: Path) -> dict[str, bytes | None]:
     """Return all files of a folder with their content."""
-    return {
-        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")
-    }  # fmt: skip
+    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
 def copied(folder: Path, to: Path) -> Path:

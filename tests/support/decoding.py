@@ -69,7 +69,8 @@ def _values(message, group):
     """Return the fields of a Protobuf message that have a value."""
     fields = {}
     for field in fields_of(group):
-        value, of = getattr(message, field.name), getattr(field.type, "of", field.type)
+        value = getattr(message, field.name)
+        of = getattr(field.type, "of", field.type)
         convert = (lambda each: _values(each, of)) if isinstance(of, Group) else lambda each: each  # noqa: B023
         if isinstance(field.type, Several | ByName):
             if not value and not field.required:

@@ -97,7 +97,24 @@ def random_outputs(form: str, n: int, dtype, seed: int = 0, size: tuple[int, int
 
 
 FORMS = (
-    "yolox", "yolov5", "yolov8", "yolov8_obb", "yolov8_seg", "yolov8_pose", "movenet", "yolo_e2e", "detr", "detr raw",
-    "yolo_e2e_pose", "yolo_e2e_seg", "rtdetr", "rtdetr_e2e",
-    "detr best", "detr softmax", "ssd openvino", "ssd tensorflow", "ssd torchvision", "yunet",
-)  # fmt: skip
+    "yolox",
+    "yolov5",
+    "yolov8",
+    "yolov8_obb",
+    "yolov8_seg",
+    "yolov8_pose",
+    "movenet",
+    "yolo_e2e",
+    "detr",
+    "detr raw",
+    "yolo_e2e_pose",
+    "yolo_e2e_seg",
+    "rtdetr",
+    "rtdetr_e2e",
+    "detr best",
+    "detr softmax",
+    "ssd openvino",
+    "ssd tensorflow",
+    "ssd torchvision",
+    "yunet",
+)

@@ -27,7 +27,7 @@ def program_of(model: object, shape: tuple[int, ...]) -> tuple[OnnxGraph, Progra
 
 def run_program(
     graph: OnnxGraph, program: Program, images: np.ndarray, dtype: type = np.float32
-) -> dict[str, np.ndarray]:  # fmt: skip
+) -> dict[str, np.ndarray]:
     """Run a program in NumPy, with delegated parts in ONNX Runtime."""
 
     def delegated(step: Delegate, tensors: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
@@ -250,7 +250,8 @@ def padding_that_others_read(network: NetworkBuilder) -> list[str]:
 
 def upconvolution(network: NetworkBuilder) -> list[str]:
     first = network.convolution(network.images, 8, 12)
-    weight, bias = network.random(12, 6, 2, 2), network.random(6)
+    weight = network.random(12, 6, 2, 2)
+    bias = network.random(6)
     return [network.convolution(network.node("ConvTranspose", first, weight, bias, strides=[2, 2]), 6, 8)]
 
 
@@ -373,7 +374,7 @@ ATTENTION_SHAPE = (BATCH, HEADS * CHANNELS, 6, 5)
 
 def attention(
     network: NetworkBuilder, *, one_level: bool = False, channels_first: bool = False, of_rows: bool = False
-) -> str:  # fmt: skip
+) -> str:
     """Add a deformable attention whose features, points and weights come from the images.
 
     Args:
@@ -407,14 +408,16 @@ def attention(
     weights = network.node("Transpose", weights, perm=[0, 2, 1, 3])
     weights = network.node("Reshape", weights, network.integers(BATCH * HEADS, 1, QUERIES, total))
     samples = []
-    pixel, point = 0, 0
+    pixel = 0
+    point = 0
     for (rows_count, columns), count in zip(levels, points, strict=True):
         end = pixel + rows_count * columns
         part = network.node("Slice", features, *map(network.integers, (pixel, end, 2)))
         image = network.node("Reshape", part, network.integers(BATCH * HEADS, CHANNELS, rows_count, columns))
         grid = network.node("Slice", places, *map(network.integers, (point, point + count, 2)))
         samples.append(network.node("GridSample", image, grid, mode="bilinear", padding_mode="zeros", align_corners=0))
-        pixel, point = end, point + count
+        pixel = end
+        point = point + count
     joined = samples[0] if one_level else network.node("Concat", *samples, axis=-1)
     total_sum = network.node("ReduceSum", network.node("Mul", joined, weights), network.integers(-1), keepdims=0)
     turned_sum = network.node("Reshape", total_sum, network.integers(BATCH, across, QUERIES))
@@ -435,23 +438,59 @@ def attention_to_rows(network: NetworkBuilder) -> list[str]:
 
 
 EIGHT_CHANNELS: list[Callable[[NetworkBuilder], list[str]]] = [
-    conv_silu, dilation, asymmetric_pads, auto_pad_same_upper, auto_pad_same_lower, residual_after_activation,
-    residual_before_activation, two_residuals_in_a_row, branch_that_is_read_twice, c2f_block, half_of_a_split_is_joined,
-    halves_in_the_other_order, half_before_the_whole, part_that_is_also_in_a_larger_concatenation,
-    tensor_in_two_concatenations, tensor_twice_in_a_concatenation,
-    concatenation_in_a_concatenation, channels_that_are_no_multiple_of_8, split_at_odd_channels, output_in_the_middle,
-    depthwise_blocks, hard_swish_of_four_nodes, squeeze_and_excitation, sum_with_one_pixel, factors_and_offsets,
-    channel_factors_after_a_convolution, channel_factors_after_a_depthwise_convolution,
-    leaky_relu, pools, resized, padding_before_a_pool_and_a_convolution, padding_that_others_read, upconvolution,
-    attention_between_convolutions, rows_cut_off,
-]  # fmt: skip
+    conv_silu,
+    dilation,
+    asymmetric_pads,
+    auto_pad_same_upper,
+    auto_pad_same_lower,
+    residual_after_activation,
+    residual_before_activation,
+    two_residuals_in_a_row,
+    branch_that_is_read_twice,
+    c2f_block,
+    half_of_a_split_is_joined,
+    halves_in_the_other_order,
+    half_before_the_whole,
+    part_that_is_also_in_a_larger_concatenation,
+    tensor_in_two_concatenations,
+    tensor_twice_in_a_concatenation,
+    concatenation_in_a_concatenation,
+    channels_that_are_no_multiple_of_8,
+    split_at_odd_channels,
+    output_in_the_middle,
+    depthwise_blocks,
+    hard_swish_of_four_nodes,
+    squeeze_and_excitation,
+    sum_with_one_pixel,
+    factors_and_offsets,
+    channel_factors_after_a_convolution,
+    channel_factors_after_a_depthwise_convolution,
+    leaky_relu,
+    pools,
+    resized,
+    padding_before_a_pool_and_a_convolution,
+    padding_that_others_read,
+    upconvolution,
+    attention_between_convolutions,
+    rows_cut_off,
+]
 IMAGES: list[Callable[[NetworkBuilder], list[str]]] = [
-    focus_of_slices, three_channels_with_stride_2, six_by_six_first_layer, seven_by_seven_first_layer,
-    first_layer_with_pads_below, first_layer_without_pads, image_that_others_read, blocks_that_are_an_output,
-]  # fmt: skip
+    focus_of_slices,
+    three_channels_with_stride_2,
+    six_by_six_first_layer,
+    seven_by_seven_first_layer,
+    first_layer_with_pads_below,
+    first_layer_without_pads,
+    image_that_others_read,
+    blocks_that_are_an_output,
+]
 ROWS: list[Callable[[NetworkBuilder], list[str]]] = [
-    rows_of_two_images, rows_of_13_channels, rows_by_joined_planes, rows_of_one_image, one_image_twice_among_rows,
-]  # fmt: skip
+    rows_of_two_images,
+    rows_of_13_channels,
+    rows_by_joined_planes,
+    rows_of_one_image,
+    one_image_twice_among_rows,
+]
 CASES = [
     *(pytest.param(case, SHAPE, id=case.__name__) for case in EIGHT_CHANNELS),
     pytest.param(stride_2_with_odd_size, (2, 8, 11, 9), id="stride_2_with_odd_size"),

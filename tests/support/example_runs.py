@@ -53,7 +53,8 @@ def pictures(path):
 
 
 def street(n=LIMIT):
-    luma, times = [], []
+    luma = []
+    times = []
     import av
 
     with av.open(str(ROOT / "samples" / "street.mp4")) as file:
@@ -80,6 +81,7 @@ def hits(predictions, n=LIMIT):
 
 
 def iou(a, b):
-    width, height = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
+    width = min(a[2], b[2]) - max(a[0], b[0])
+    height = min(a[3], b[3]) - max(a[1], b[1])
     both = max(0, width) * max(0, height)
     return both / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - both)

@@ -109,9 +109,14 @@ class Codec(IntEnum):
 def query(device, codec, bits):
     """What NVDEC says that it decodes."""
     return {
-        "supported": int(codec != Codec.AV1 and bits == 8), "num_decoder_engines": 7, "width_max": 8192,
-        "height_max": 8192, "width_min": 48, "height_min": 16, "mb_num_max": 262144,
-    }  # fmt: skip
+        "supported": int(codec != Codec.AV1 and bits == 8),
+        "num_decoder_engines": 7,
+        "width_max": 8192,
+        "height_max": 8192,
+        "width_min": 48,
+        "height_min": 16,
+        "mb_num_max": 262144,
+    }
 
 
 REFUSED = (
@@ -121,7 +126,7 @@ REFUSED = (
 """The text of PyNvVideoCodec where an H200 refused the 287th session."""
 
 
-class _Session:
+class FakeSession:
     created = 0
     limit = 10**6  # how many have a decoder at once
     open_count = 0
@@ -161,7 +166,8 @@ class _Session:
             self._buffers = [np.empty_like(picture) for _ in range(8)]
         buffer = self._buffers[self._turn % len(self._buffers)]
         self._turn += 1
-        rows, columns = min(buffer.shape[0], picture.shape[0]), min(buffer.shape[1], picture.shape[1])
+        rows = min(buffer.shape[0], picture.shape[0])
+        columns = min(buffer.shape[1], picture.shape[1])
         buffer[:] = 0
         buffer[:rows, :columns] = picture[:rows, :columns]
         return _Frame(frame.pts, buffer.ctypes.data, buffer.shape)
@@ -174,7 +180,7 @@ class PacketData:
 nvc = SimpleNamespace(
     PacketData=PacketData,
     cudaVideoCodec=Codec,
-    CreateDecoder=lambda gpuid, codec, **options: _Session(codec, **options),
+    CreateDecoder=lambda gpuid, codec, **options: FakeSession(codec, **options),
     VideoPacketFlag=SimpleNamespace(ENDOFPICTURE=4),
     DisplayDecodeLatencyType=SimpleNamespace(LOW=1),
 )

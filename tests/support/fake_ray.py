@@ -60,8 +60,10 @@ class FakeActor:
     frames: int = 0
 
     def __post_init__(self) -> None:
-        self.sync, self.stop = Method(self._sync), Method(lambda: None)
-        self.apply, self.publish = Method(self._apply), Method(self.published.append)
+        self.sync = Method(self._sync)
+        self.stop = Method(lambda: None)
+        self.apply = Method(self._apply)
+        self.publish = Method(self.published.append)
 
     def _sync(self, orders: NodeOrders | None, after_event: int, after_message: int) -> bytes:
         if orders is not None:
@@ -75,9 +77,14 @@ class FakeActor:
         }
         numbers = {id_: order.number for id_, order in self.sources.items()}
         report = NodeReport(
-            self.number, 1234, not self.failure, self.failure, "cpu", self.busy,
+            self.number,
+            1234,
+            not self.failure,
+            self.failure,
+            "cpu",
+            self.busy,
             worker=WorkerReport(states=states, numbers=numbers),
-        )  # fmt: skip
+        )
         return pickle.dumps(report)
 
     def _apply(self, files: dict[str, bytes], environment: dict[str, str]) -> str:
@@ -134,9 +141,15 @@ class FakeRay:
 
     def nodes(self) -> list[dict[str, Any]]:
         return [
-            {"NodeID": _id(name), "NodeName": name, "NodeManagerAddress": "127.0.0.1", "Alive": True,
-             "Resources": {"CPU": 1.0}} for name in list(self.names)
-        ]  # fmt: skip
+            {
+                "NodeID": _id(name),
+                "NodeName": name,
+                "NodeManagerAddress": "127.0.0.1",
+                "Alive": True,
+                "Resources": {"CPU": 1.0},
+            }
+            for name in list(self.names)
+        ]
 
     def remote(self, **resources: Any) -> Callable[[Any], Any]:
         return lambda kind: self

@@ -96,14 +96,30 @@ class Runs:
     def start(self, text: str, *args: object, device: str = "cpu", processes: int = 2) -> subprocess.Popen[str]:
         path = self.folder / "p.yaml"
         path.write_text("plugins: [odd.py]\n" + text.replace("OUT", str(self.out)))
-        line = [sys.executable, "-W", "error", str(self.root / "run.py"), str(path), "--device", device,
-                "--set", f"device.processes={processes}", "--report", str(self.folder / "r.json"),
-                *map(str, args)]  # fmt: skip
+        line = [
+            sys.executable,
+            "-W",
+            "error",
+            str(self.root / "run.py"),
+            str(path),
+            "--device",
+            device,
+            "--set",
+            f"device.processes={processes}",
+            "--report",
+            str(self.folder / "r.json"),
+            *map(str, args),
+        ]
         environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
         process = subprocess.Popen(
-            line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.root, env=environment,
+            line,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.root,
+            env=environment,
             start_new_session=True,
-        )  # fmt: skip
+        )
         self.running.append(process)
         return process
 

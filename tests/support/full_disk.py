@@ -65,7 +65,7 @@ def small_disk(folder: Path) -> Iterator[SmallDisk]:
 @contextlib.contextmanager
 def refusing_writes(
     path: Path, table: str, statements: Sequence[str] = ("INSERT", "UPDATE", "DELETE")
-) -> Iterator[None]:  # fmt: skip
+) -> Iterator[None]:
     """Let SQLite refuse these statements on a table of a file while the block runs."""
     with contextlib.closing(sqlite3.connect(path)) as connection:
         for statement in statements:

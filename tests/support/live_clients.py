@@ -102,7 +102,8 @@ class Videos:
 
     def watch(self, source, until, seconds=60.0):
         """Read until the video of `source` is as `until(watched)` says; return it."""
-        watched, end = self.of[source], time.monotonic() + seconds
+        watched = self.of[source]
+        end = time.monotonic() + seconds
         while not until(watched):
             assert time.monotonic() < end, f"not within {seconds} s: {source}: {watched}"
             with suppress(TimeoutError):

@@ -100,7 +100,8 @@ class Deadly(FrameStage):
 class Live:
     """A `WorkerFleet`, or what follows the YAML with one, on a thread."""
 
-    DEVICE, PLUGIN = "{use: cpu, processes: 2}", PLUGIN
+    DEVICE = "{use: cpu, processes: 2}"
+    PLUGIN = PLUGIN
 
     def __init__(self, folder: Path, sources: dict[str, str], stages: str = STAGES, head: str = "") -> None:
         self.folder = folder
@@ -131,14 +132,21 @@ class Live:
 
     @contextmanager
     def running(
-        self, *, keep_running: bool = True, watch: bool = False, code: int | None = 130,
-        meanwhile: Callable[[], None] = lambda: None, gallery: Gallery | None = None,
-    ) -> Iterator["Live"]:  # fmt: skip
+        self,
+        *,
+        keep_running: bool = True,
+        watch: bool = False,
+        code: int | None = 130,
+        meanwhile: Callable[[], None] = lambda: None,
+        gallery: Gallery | None = None,
+    ) -> Iterator["Live"]:
         """Run it; at the end stop it and check its exit code. `meanwhile` is called while it starts."""
         self.codes.clear()
-        self.run = watching(self.path, self.graph, None) if watch else (
-            prepare(self.graph(), self.path, {}, RunConfig(keep_running=keep_running), gallery=gallery)
-        )  # fmt: skip
+        self.run = (
+            watching(self.path, self.graph, None)
+            if watch
+            else (prepare(self.graph(), self.path, {}, RunConfig(keep_running=keep_running), gallery=gallery))
+        )
         assert isinstance(self.fleet, WorkerFleet)
         thread = threading.Thread(target=lambda: self.codes.append(self.run.run()), daemon=True)
         thread.start()

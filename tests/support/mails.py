@@ -57,8 +57,10 @@ def mailing_fixture(tmp_path):
 
         def once(self):
             """One try."""
-            client, tried = self.stage.sender._client, []
-            real, client.deliver = client.deliver, lambda messages: (tried.append(messages), real(messages))
+            client = self.stage.sender.client
+            tried = []
+            real = client.deliver
+            client.deliver = lambda messages: (tried.append(messages), real(messages))
             lost = self.counters[LOST]
             self.stage.sender.run(lambda: bool(tried) or self.counters[LOST] > lost)
             client.deliver = real

@@ -61,7 +61,8 @@ def counted(truth: Sequence[dict], tracks: Boxes) -> tuple[Boxes, Boxes]:
     """Truth and result without what is ignored: objects of which too little is seen, and what was found on them."""
     from scipy.optimize import linear_sum_assignment
 
-    counted_truth, counted_tracks = [], []
+    counted_truth = []
+    counted_tracks = []
     for record, (ids, boxes) in zip(truth, tracks, strict=True):
         objects = record["objects"]
         real = np.array([item["box"] for item in objects], float).reshape(-1, 4)

@@ -22,7 +22,8 @@ def classifier(
     `gain` multiplies the values in its middle; `batch` is its number of images, a name for any.
     """
     onnx = pytest.importorskip("onnx")
-    helper, array = onnx.helper, onnx.numpy_helper.from_array
+    helper = onnx.helper
+    array = onnx.numpy_helper.from_array
     random = np.random.default_rng(3)
     nodes = []
     weights = []
@@ -35,7 +36,8 @@ def classifier(
         weights.append(array(kernel * np.float32(gain if number == 1 else 1 / gain if last else 1), f"w{number}"))
         nodes.append(helper.make_node("Conv", [input_name, f"w{number}"], [f"c{number}"], pads=[1, 1, 1, 1]))
         nodes.append(helper.make_node("Relu", [f"c{number}"], [f"r{number}"]))
-        input_name, channels = f"r{number}", out
+        input_name = f"r{number}"
+        channels = out
     nodes += [
         helper.make_node("GlobalAveragePool", [input_name], ["mean"]),
         helper.make_node("Flatten", ["mean"], ["logits"]),

@@ -81,7 +81,8 @@ with Collecting(REGISTRY):
             time.sleep(self.pause_s)
             if any(frame.index == self.bad for frame in batch.frames):
                 raise ValueError("a bad one")
-            boxes, rows = [], []
+            boxes = []
+            rows = []
             for row, frame in enumerate(batch.frames):
                 for n in range(frame.index % 3):
                     boxes.append([n, frame.index, n + 5, frame.index + 5])

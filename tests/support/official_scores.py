@@ -17,19 +17,37 @@ def trackeval_scores(tmp_path, sequences):
         np.savetxt(gt / "gt.txt", np.hstack([truth, np.ones((len(truth), 3))]), delimiter=",", fmt="%.10g")
         data = tmp_path / "trackers" / "mine" / "data"
         data.mkdir(parents=True, exist_ok=True)
-        np.savetxt(data / f"{name}.txt", np.hstack([tracks, np.ones((len(tracks), 1)), -np.ones((len(tracks), 3))]),
-                   delimiter=",", fmt="%.10g")  # fmt: skip
+        np.savetxt(
+            data / f"{name}.txt",
+            np.hstack([tracks, np.ones((len(tracks), 1)), -np.ones((len(tracks), 3))]),
+            delimiter=",",
+            fmt="%.10g",
+        )
     quiet = {"PRINT_CONFIG": False}
     with contextlib.redirect_stdout(io.StringIO()):
-        dataset = trackeval.datasets.MotChallenge2DBox(quiet | {
-            "GT_FOLDER": str(tmp_path / "gt"), "TRACKERS_FOLDER": str(tmp_path / "trackers"), "SKIP_SPLIT_FOL": True,
-            "SEQ_INFO": {name: count for name, _, _, count in sequences}, "DO_PREPROC": False,
-            "OUTPUT_FOLDER": str(tmp_path / "out"),
-        })  # fmt: skip
-        evaluator = trackeval.Evaluator(quiet | {
-            "PRINT_RESULTS": False, "OUTPUT_SUMMARY": False, "OUTPUT_DETAILED": False, "PLOT_CURVES": False,
-            "TIME_PROGRESS": False, "LOG_ON_ERROR": None, "BREAK_ON_ERROR": True,
-        })  # fmt: skip
+        dataset = trackeval.datasets.MotChallenge2DBox(
+            quiet
+            | {
+                "GT_FOLDER": str(tmp_path / "gt"),
+                "TRACKERS_FOLDER": str(tmp_path / "trackers"),
+                "SKIP_SPLIT_FOL": True,
+                "SEQ_INFO": {name: count for name, _, _, count in sequences},
+                "DO_PREPROC": False,
+                "OUTPUT_FOLDER": str(tmp_path / "out"),
+            }
+        )
+        evaluator = trackeval.Evaluator(
+            quiet
+            | {
+                "PRINT_RESULTS": False,
+                "OUTPUT_SUMMARY": False,
+                "OUTPUT_DETAILED": False,
+                "PLOT_CURVES": False,
+                "TIME_PROGRESS": False,
+                "LOG_ON_ERROR": None,
+                "BREAK_ON_ERROR": True,
+            }
+        )
         metrics = [trackeval.metrics.HOTA(), trackeval.metrics.CLEAR(quiet), trackeval.metrics.Identity(quiet)]
         results, _ = evaluator.evaluate([dataset], metrics)
     return results["MotChallenge2DBox"]["mine"]["COMBINED_SEQ"]["pedestrian"]

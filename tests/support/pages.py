@@ -19,7 +19,8 @@ expect.set_options(timeout=60_000)
 SHOTS = os.environ.get("STREAMKIT_SCREENSHOTS")
 """A folder for screenshots to look at, where it is set."""
 
-DESK, PHONE = {"width": 1280, "height": 900}, {"width": 375, "height": 740}
+DESK = {"width": 1280, "height": 900}
+PHONE = {"width": 375, "height": 740}
 in_sizes_and_schemes = pytest.mark.parametrize(
     ("size", "scheme"),
     [
@@ -97,7 +98,7 @@ def wide(page):
 def focused(page):
     return page.evaluate(
         "(e => e.getAttribute('aria-label') ?? e.innerText ?? e.tagName)(document.activeElement)"
-    ).strip()  # fmt: skip
+    ).strip()
 
 
 def ring(page):

@@ -172,6 +172,19 @@ def _delegated(draft: RandomNetwork, source: Tensor) -> list[Tensor]:
 
 
 _NODES: tuple[Callable[[RandomNetwork, Tensor], list[Tensor]], ...] = (
-    *[_convolution] * 4, _depthwise, *[_activation] * 2, *[_sum_or_product] * 2, _constants, *[_concatenation] * 2,
-    _split, _slice, _pool, _mean, _enlarge, _upconvolution, _padding, _blocks, _delegated,
-)  # fmt: skip
+    *[_convolution] * 4,
+    _depthwise,
+    *[_activation] * 2,
+    *[_sum_or_product] * 2,
+    _constants,
+    *[_concatenation] * 2,
+    _split,
+    _slice,
+    _pool,
+    _mean,
+    _enlarge,
+    _upconvolution,
+    _padding,
+    _blocks,
+    _delegated,
+)

@@ -40,16 +40,20 @@ class RayNodes:
         self._cluster = Cluster(
             initialize_head=True,
             head_node_args={
-                "num_cpus": 0, "object_store_memory": _OBJECTS, "include_dashboard": False, "no_monitor": True,
+                "num_cpus": 0,
+                "object_store_memory": _OBJECTS,
+                "include_dashboard": False,
+                "no_monitor": True,
                 "_system_config": _HEALTH,
             },
-        )  # fmt: skip
+        )
         self.address = self._cluster.address
         self.nodes: dict[str, Any] = {}
 
     def add(self, name: str, core: int | None = None, cpus: int = 1) -> None:
         """Start a node, in a folder of its own, and kept on one core of the machine where that is named."""
-        home, allowed = Path.cwd(), os.sched_getaffinity(0)
+        home = Path.cwd()
+        allowed = os.sched_getaffinity(0)
         place = self._folder / name
         place.mkdir(exist_ok=True)
         os.chdir(place)

@@ -90,9 +90,7 @@ class Receiver:
 
     def start(self) -> None:
         """Listen."""
-        self._process = subprocess.Popen(
-            self._command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )  # fmt: skip
+        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         assert self._process.stdout is not None
         assert select.select([self._process.stdout], [], [], 60)[0], "the receiver was not ready within 60 s"
         assert self._process.stdout.readline().strip() == "ready"

@@ -7,16 +7,25 @@ from grpc_tools import protoc
 
 ROOT = Path(__file__).resolve().parents[2]
 DESIGNED = {
-    "schema": "streamkit/1", "source": "street", "frame": 12, "pts_s": 0.48, "width": 640, "height": 360,
+    "schema": "streamkit/1",
+    "source": "street",
+    "frame": 12,
+    "pts_s": 0.48,
+    "width": 640,
+    "height": 360,
     "objects": [{"box": [10.5, 20.0, 80.25, 120.0], "score": 0.91, "class_id": 2, "label": "car", "track_id": 7}],
     "events": [{"kind": "crossed", "stage": "crossing", "track_id": 7, "data": {"direction": "in"}}],
-}  # fmt: skip
+}
 HEAD = {name: DESIGNED[name] for name in ("schema", "source", "frame", "pts_s", "width", "height")}
 GOOD = {
     "the documented record": DESIGNED,
     "no objects, no events": {**HEAD, "objects": [], "events": []},
     "a failed frame of a camera": {
-        **HEAD, "time": "2026-08-01T12:00:00.250Z", "error": "detect failed", "objects": [], "events": [],
+        **HEAD,
+        "time": "2026-08-01T12:00:00.250Z",
+        "error": "detect failed",
+        "objects": [],
+        "events": [],
     },
     "an object": {**HEAD, "id": "a1-7", "object": DESIGNED["objects"][0]},
     "an event": {**HEAD, "id": "a1-8", "event": DESIGNED["events"][0]},
@@ -29,13 +38,20 @@ GOOD = {
     "an object with every key": {
         **HEAD,
         "object": {
-            **DESIGNED["objects"][0], "stage": "detect", "predicted": True, "speed_kmh": 31.5, "heading_deg": 90.25,
-            "attributes": {"color": {"label": "red", "score": 0.8}}, "keypoints": [[1.5, 2.0, 0.5], [3.0, 4.0, 0.9]],
-            "mask": {"size": [360, 640], "counts": "abc0"}, "embedding": [0.6, 0.8], "crop": "/9j/4AAQ",
+            **DESIGNED["objects"][0],
+            "stage": "detect",
+            "predicted": True,
+            "speed_kmh": 31.5,
+            "heading_deg": 90.25,
+            "attributes": {"color": {"label": "red", "score": 0.8}},
+            "keypoints": [[1.5, 2.0, 0.5], [3.0, 4.0, 0.9]],
+            "mask": {"size": [360, 640], "counts": "abc0"},
+            "embedding": [0.6, 0.8],
+            "crop": "/9j/4AAQ",
             "corners": [[-1.5, 2.0], [3.0, 4.25], [2.0, 9.0], [0.0, 7.0]],
         },
     },
-}  # fmt: skip
+}
 BAD = {
     "no source": ({key: value for key, value in DESIGNED.items() if key != "source"}, "'source' is a required"),
     "another version": ({**DESIGNED, "schema": "streamkit/2"}, "'streamkit/1' was expected"),
@@ -48,9 +64,10 @@ BAD = {
     "no time": ({**DESIGNED, "time": 5}, "5 is not of type 'string'"),
     "a mask of no size": ({**HEAD, "object": {**DESIGNED["objects"][0], "mask": {"counts": "a"}}}, "'size' is a req"),
     "an attribute with a key of its own": (
-        {**DESIGNED, "attributes": {"color": {"label": "red", "score": 1.0, "hue": 3}}}, "'hue' was unexpected",
+        {**DESIGNED, "attributes": {"color": {"label": "red", "score": 1.0, "hue": 3}}},
+        "'hue' was unexpected",
     ),
-}  # fmt: skip
+}
 
 
 def compile_proto(path, *options):

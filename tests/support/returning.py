@@ -30,9 +30,11 @@ class Camera:
             video_source = FaultySource(video_source, FaultInjector(Fault(**fault), "cam"))
         self.source = reconnecting(video_source)
         self.source.context = Context(
-            "cam", Device(), counters=self.counters,
+            "cam",
+            Device(),
+            counters=self.counters,
             runtime=RuntimeContext(report_status=lambda state, cause, message: self.states.append((state, cause))),
-        )  # fmt: skip
+        )
         self.thread = threading.Thread(target=self._run)
 
     def _run(self):

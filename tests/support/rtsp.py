@@ -85,9 +85,15 @@ class RtspServer:
     """
 
     def __init__(
-        self, cameras: Mapping[str, Path], folder: Path, *, user: str | None = None, password: str | None = None,
-        seconds: float = 120.0, port: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        cameras: Mapping[str, Path],
+        folder: Path,
+        *,
+        user: str | None = None,
+        password: str | None = None,
+        seconds: float = 120.0,
+        port: int | None = None,
+    ) -> None:
         self.cameras = dict(cameras)
         self.folder = folder
         self.user = user
@@ -98,7 +104,8 @@ class RtspServer:
 
     def url(self, name: str, *, user: str | None = None, password: str | None = None, port: int | None = None) -> str:
         """The address of a camera, with the right user and password unless others are given."""
-        user, password = user or self.user, password or self.password
+        user = user or self.user
+        password = password or self.password
         who = f"{quote(user, safe='')}:{quote(password or '', safe='')}@" if user else ""
         return f"rtsp://{who}127.0.0.1:{port or self.port}/{name}"
 

@@ -40,9 +40,12 @@ def scene(*each, step_s=1.0, source="a"):
         names = {name for *_, last in objects if isinstance(last, dict) for name in last}
         extra = {name: np.array([entry[3].get(name) for entry in objects]) for name in names}
         frame.tables["detect"] = detections(
-            [[entry[2] - 10, 100, entry[2] + 10, 150] for entry in objects], label=[entry[0] for entry in objects],
-            labels=("car", "person", "bike"), track_id=[entry[1] for entry in objects], **extra,
-        )  # fmt: skip
+            [[entry[2] - 10, 100, entry[2] + 10, 150] for entry in objects],
+            label=[entry[0] for entry in objects],
+            labels=("car", "person", "bike"),
+            track_id=[entry[1] for entry in objects],
+            **extra,
+        )
     return scene_frames
 
 

@@ -26,7 +26,8 @@ def detect_in(film: Path, **options) -> list[Frame]:
 def scene(seed: int, folder: Path) -> tuple[list[Frame], list[dict]]:
     """A drawn scene: the frames with the demo network's detections, and the truth. Its film goes into the folder."""
     if seed == SEED:
-        film, truth = ROOT / "samples" / "street.mp4", mot.truth_of(ROOT / "samples" / "street.truth.jsonl")
+        film = ROOT / "samples" / "street.mp4"
+        truth = mot.truth_of(ROOT / "samples" / "street.truth.jsonl")
     else:
         film = folder / f"{seed}.mp4"
         truth = draw(plan(seed), film)

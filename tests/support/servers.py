@@ -69,16 +69,23 @@ class Served:
 
 @contextmanager
 def served(
-    text: str, root: Any, *, port: int = 0, allow_files: bool = False, data: Any = None, path: Path | None = None,
+    text: str,
+    root: Any,
+    *,
+    port: int = 0,
+    allow_files: bool = False,
+    data: Any = None,
+    path: Path | None = None,
     **options: Any,
-) -> Iterator[Served]:  # fmt: skip
+) -> Iterator[Served]:
     """Serve a pipeline; `data` is its data folder, a new one if it is left out.
 
     With `path` of a file that gets the text, the file can be edited while it runs.
     """
     with collecting() as logged, tempfile.TemporaryDirectory() as folder:
         if path is None:
-            path, file = root / "pipeline.yaml", None
+            path = root / "pipeline.yaml"
+            file = None
             running, gallery = prepare(lambda: build(read(path, text=text)), path, {})
         else:
             path.write_text(text)

@@ -9,7 +9,8 @@ from streamkit.ops.color import from_rgb
 from streamkit.stages.video.snapshot import Snapshot
 from streamkit.testing.kit import detections, frames, run_stage
 
-WIDTH, HEIGHT = 320, 240
+WIDTH = 320
+HEIGHT = 240
 
 
 def painted(x1, y1, x2, y2, color, detail=True):
@@ -36,7 +37,8 @@ def scene(views, source="gate", track=7, step_s=1.0):
     return scene_frames
 
 
-SMALL, LARGE = (40, 40, 80, 100), (120, 60, 200, 200)
+SMALL = (40, 40, 80, 100)
+LARGE = (120, 60, 200, 200)
 
 
 def happen(frame, kind="crossed", track=7):

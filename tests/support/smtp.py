@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 
-USER, PASSWORD = "cameras@example.com", "s3cret/4711"
+USER = "cameras@example.com"
+PASSWORD = "s3cret/4711"
 
 
 class _Server(SMTP):

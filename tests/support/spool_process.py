@@ -50,9 +50,7 @@ def main() -> int:
     registry = default_registry()
     add_stages(registry)
     each = {"stage": "numbered_frames", "uri": "none", "count": count, "rate": rate}
-    text = json.dumps({
-        "device": "cpu", "sources": dict.fromkeys(names, each), "stages": {"out": json.loads(options)},
-    })  # fmt: skip
+    text = json.dumps({"device": "cpu", "sources": dict.fromkeys(names, each), "stages": {"out": json.loads(options)}})
     logging.basicConfig(level=logging.INFO, format="%(message)s")  # on standard error
     return PipelineRun(build(read_text(text, registry=registry)), Device("cpu")).run()
 

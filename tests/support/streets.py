@@ -44,7 +44,8 @@ def behind_pillars(rows):
 def seen_by_a_detector(truth, seed):
     """Rows of a MOTChallenge file, as a detector would give them of true ones: 3 % are missed, the others lie beside by
     2.5 % of their size, more where something is in front, and their score is about the share that is not hidden."""
-    rng, rows = np.random.default_rng(seed), []
+    rng = np.random.default_rng(seed)
+    rows = []
     for frame, (_, boxes) in enumerate(truth, 1):
         size = boxes[:, 2:] - boxes[:, :2]
         grid = boxes[:, None, :2] + size[:, None] * (np.stack(np.mgrid[:20, :20], -1).reshape(1, -1, 2) + 0.5) / 20

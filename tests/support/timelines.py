@@ -104,9 +104,10 @@ def spans(profile: dict[str, Any], name: str | None = None, track: str | None = 
         if e["name"] == "thread_name"
     }
     return [
-        e for e in profile["traceEvents"]
+        e
+        for e in profile["traceEvents"]
         if e["ph"] == "X" and name in (None, e["name"]) and track in (None, tracks[e["pid"], e["tid"]])
-    ]  # fmt: skip
+    ]
 
 
 CHAIN = """

@@ -137,7 +137,8 @@ def apart(delay_s: float, fails_every: int) -> Iterator[str]:
 
 def main() -> None:
     """Serve until killed."""
-    server, fails_every = Endpoint(), int(sys.argv[2])
+    server = Endpoint()
+    fails_every = int(sys.argv[2])
     server.delay_s = float(sys.argv[1])
     server.answers = lambda call, number: 503 if number % fails_every == 0 else {"injured": False, "why": "walks"}
     print(server.url, flush=True)

@@ -33,7 +33,8 @@ def stage_events(stage, input_frames, batch=4):
 
 def changing(stage, at, **options):
     """Return a stage whose options change before frame number `at`, as in a running pipeline."""
-    update, seen = stage.update, itertools.count()
+    update = stage.update
+    seen = itertools.count()
 
     def changed_first(step):
         if next(seen) == at:
@@ -62,7 +63,8 @@ def right_of(a, b, p):
 
 def gap(p, a, b):
     """Return the distance of p from the segment ab."""
-    dx, dy = b[0] - a[0], b[1] - a[1]
+    dx = b[0] - a[0]
+    dy = b[1] - a[1]
     share = min(1, max(0, ((p[0] - a[0]) * dx + (p[1] - a[1]) * dy) / (dx * dx + dy * dy)))
     return math.hypot(p[0] - a[0] - share * dx, p[1] - a[1] - share * dy)
 
@@ -70,9 +72,11 @@ def gap(p, a, b):
 def passes(line, p, q):
     """Return the passes of the step from p to q over a line's segments: 1 from left to right, -1 from right to left."""
     directions = []
-    p, q = moved(p), moved(q)
+    p = moved(p)
+    q = moved(q)
     for a, b in itertools.pairwise(line):
-        before, after = right_of(a, b, p), right_of(a, b, q)
+        before = right_of(a, b, p)
+        after = right_of(a, b, q)
         if before != after and right_of(p, q, a) != right_of(p, q, b):
             directions.append(1 if after else -1)
     return directions
@@ -97,11 +101,13 @@ def crossings(line, places, times, *, margin, debounce=0.0, track_ttl=10.0):
             step = passes(line, last, p)
             net += sum(step)
             far = None if step else far
-        last, seen = p, t
+        last = p
+        seen = t
         if min(gap(p, a, b) for a, b in itertools.pairwise(line)) < margin:
             far = None
         elif not armed:
-            armed, net = True, 0
+            armed = True
+            net = 0
         elif net:
             far = t if far is None else far
             if t - far >= debounce:
@@ -136,7 +142,8 @@ def stays(area, places, times, *, margin, debounce=0.0, track_ttl=2.0):
             seen = None
         if p is None:
             continue
-        seen, now = t, inside(area, p)
+        seen = t
+        now = inside(area, p)
         if is_in and not now:
             now = min(gap(p, a, b) for a, b in zip(area, [*area[1:], area[0]], strict=True)) < margin
         if now == is_in:
@@ -148,7 +155,8 @@ def stays(area, places, times, *, margin, debounce=0.0, track_ttl=2.0):
                 intervals.append((since, None, False))
             else:
                 intervals[-1] = (intervals[-1][0], since, False)
-            is_in, since = now, None
+            is_in = now
+            since = None
     return intervals
 
 
@@ -176,9 +184,11 @@ def scene(seed, step=1):
 def feet(boxes, width=640, height=360):
     """Return the foot points of boxes by frame."""
     return [
-        None if box is None else (
+        None
+        if box is None
+        else (
             min(max((min(max(box[0], 0), width) + min(max(box[2], 0), width)) / 2, 0.5), width - 0.5),
             min(max(min(max(box[3], 0), height), 0.5), height - 0.5),
         )
         for box in boxes
-    ]  # fmt: skip
+    ]

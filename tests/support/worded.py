@@ -60,9 +60,12 @@ def of_rank_2():
 def of_tokens():
     """The network with the text encoder in it: token ids and a mask of N x P texts."""
     onnx = pytest.importorskip("onnx")
-    text, model = onnx.load(shipped_models() / TEXT["encoder"]), network()
-    text, model = onnx.compose.add_prefix(text, "text_"), onnx.compose.add_prefix(model, "net_")
-    make, graph = onnx.helper.make_node, model.graph
+    text = onnx.load(shipped_models() / TEXT["encoder"])
+    model = network()
+    text = onnx.compose.add_prefix(text, "text_")
+    model = onnx.compose.add_prefix(model, "net_")
+    make = onnx.helper.make_node
+    graph = model.graph
     graph.initializer.extend(text.graph.initializer)
     graph.initializer.append(onnx.numpy_helper.from_array(np.array([-1]), "last"))
     graph.initializer.append(onnx.numpy_helper.from_array(np.array([64]), "wide"))

@@ -46,7 +46,8 @@ def show(drawn: list, every: int, options: dict) -> None:
     """One line: the scores of all scenes together."""
     pairs = [mot.counted(truth, mot.tracked(mot.every_nth(video, every), **options)) for video, truth in drawn]
     truth, tracks = (mot.together([pair[side] for pair in pairs]) for side in (0, 1))
-    scores, box = mot.scores(truth, tracks), mot.box_quality(truth, tracks)
+    scores = mot.scores(truth, tracks)
+    box = mot.box_quality(truth, tracks)
     line = f"{scores['MOTA']:.3f} | {scores['IDF1']:.3f} | {scores['switches']} | {box:.3f} |"
     print(f"| scenes every {every} {options} | {line}", flush=True)
 

@@ -104,7 +104,8 @@ def test_an_object_matches_a_new_track_from_an_overlap_of_0_1(iou, matches):
 
 def test_confirmed_tracks_are_matched_before_new_ones():
     """A new track of two frames stands nearer to the object than the confirmed one, which gets it all the same."""
-    near, far = 100 + beside(0.8), 100.0
+    near = 100 + beside(0.8)
+    far = 100.0
     ids = tracked(scene(*still((far, 0)), [(far, 0), (far + 30, 0)], [(near, 0)], *[[(near, 0)]] * 4))
     assert {row[0] for row in ids} == {1}
 
@@ -207,7 +208,8 @@ def test_embeddings_recover_a_lost_track_from_the_minimum_similarity(cosine, mat
 @pytest.mark.parametrize(("blue_frames", "matches"), [(1, True), (6, True), (7, False)])
 def test_the_embedding_of_a_track_is_a_mean_with_decay_0_9(blue_frames, matches):
     """After six blue frames it still has .9 ** 6 = .53 of its red, a cosine of .75; after seven one of .68."""
-    seen, strong_blue = STEADY + blue_frames, (0.0, 30.0)  # how long an embedding is does not count
+    seen = STEADY + blue_frames
+    strong_blue = (0.0, 30.0)  # how long an embedding is does not count
     shown = [*[[(100, 0)]] * seen, [], *[[(400, 200)]] * 5]
     looks = [[RED]] * STEADY + [[strong_blue]] * blue_frames + [[]] + [[RED]] * 5
     assert tracked(scene(*shown, looks=looks), appearance=True)[-1] == [1 if matches else 2]
@@ -356,7 +358,8 @@ def test_ocsort_replays_the_path_to_an_unexpected_position(method, score, lower)
     cov = np.zeros((4, 3))
     box = np.zeros(4)
     boxes = [np.float32((x, y, x + 40, y + 80)).astype(float) for ((x, y),) in walk]
-    seen, back = np.float32(0.9), np.float32((*back, back[0] + 40, back[1] + 80)).astype(float)
+    seen = np.float32(0.9)
+    back = np.float32((*back, back[0] + 40, back[1] + 80)).astype(float)
     begin(mean, cov, boxes[0])
     for observed in boxes[1:]:
         predict(mean, cov, 0.04, True)
@@ -414,7 +417,8 @@ STEP = {"right": (6, 0), "left": (-6, 0), "down": (0, 6), "up": (0, -6)}
 @pytest.mark.parametrize("way", START)
 def test_a_predicted_object_ends_at_the_border_of_its_frame(way):
     """An object of 40 x 80 pixels moves out of 640 x 360; the detector loses it before it reaches the border."""
-    (x, y), (dx, dy) = START[way], STEP[way]
+    x, y = START[way]
+    dx, dy = STEP[way]
     video = scene(*[[(x + n * dx, y + n * dy)] for n in range(14)], *[[]] * 30)
     tables = [frame.detections for frame in run_stage(Track(predicted=2.0), video)][14:]
     boxes = np.array([table.xyxy[0] for table in tables if len(table)])

@@ -81,7 +81,8 @@ def hits(place: Path, cache: Path, **more: str) -> list[str]:
 @pytest.mark.slow
 def test_equal_checkouts_share_compiled_code(tmp_path):
     cache = tmp_path / "cache"
-    first, second = checkout(tmp_path / "first"), checkout(tmp_path / "second")
+    first = checkout(tmp_path / "first")
+    second = checkout(tmp_path / "second")
     assert hits(first, cache) == ["False", "1", "0", "1"]
     assert hits(second, cache) == ["True", "0", "1", "0"]
     assert len(list((cache / "streamkit" / "compiled").iterdir())) == 1
@@ -93,7 +94,8 @@ def test_equal_checkouts_share_compiled_code(tmp_path):
 
 
 def test_without_a_user_cache_compiled_code_is_beside_the_source(tmp_path):
-    place, cache = checkout(tmp_path / "first"), tmp_path / "cache"
+    place = checkout(tmp_path / "first")
+    cache = tmp_path / "cache"
     cache.write_text("a file is no folder")
     assert hits(place, cache) == ["False", "1", "0", "1"]
     assert hits(place, cache) == ["True", "0", "1", "0"]

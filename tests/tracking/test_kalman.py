@@ -9,7 +9,8 @@ from streamkit.tracking.kalman import as_box, begin, correct, moved, predict, re
 
 
 def started(box=(100.0, 100.0, 140.0, 180.0)):
-    mean, cov = np.zeros((4, 2)), np.zeros((4, 3))
+    mean = np.zeros((4, 2))
+    cov = np.zeros((4, 3))
     begin(mean, cov, np.array(box))
     return mean, cov
 
@@ -37,7 +38,8 @@ def test_the_filter_starts_at_the_box():
 @given(st.lists(st.floats(0.001, 2), min_size=1, max_size=5))
 def test_a_long_step_equals_its_parts(parts):
     mean, cov = followed(50, 0.04, 10)
-    other, other_cov = mean.copy(), cov.copy()
+    other = mean.copy()
+    other_cov = cov.copy()
     for part in parts:
         predict(mean, cov, part, False)
     predict(other, other_cov, sum(parts), False)
@@ -55,7 +57,8 @@ def test_constant_motion_is_learned_at_any_frame_rate(speed, step_s):
 
 def test_weak_boxes_have_less_weight():
     for score in (0.9, 0.5):
-        weak, sure = followed(0, 0.04, 20), followed(0, 0.04, 20)
+        weak = followed(0, 0.04, 20)
+        sure = followed(0, 0.04, 20)
         aside = np.array([110, 100, 150, 180.0])
         correct(*weak, aside, score, 1.0)
         correct(*sure, aside, 1.0, 1.0)
@@ -122,7 +125,8 @@ def test_the_initial_covariance_is_that_of_the_textbook():
 @pytest.mark.parametrize("score", [1.0, 0.8, 0.1])
 def test_the_filter_equals_that_of_the_textbook(score, resize):
     mean, cov = started()
-    x, p = mean.copy(), as_matrices(cov)
+    x = mean.copy()
+    p = as_matrices(cov)
     rng = np.random.default_rng(1)
     for dt_s in (0.04, 0.1, 0.5):
         x, p = textbook_expect(x, p, dt_s, x[2:, 0].max(), resize)
@@ -139,8 +143,10 @@ def test_the_filter_equals_that_of_the_textbook(score, resize):
 @pytest.mark.parametrize("score", [1.0, 0.4])
 def test_a_bend_is_a_textbook_step_per_thirtieth_of_a_second(score):
     mean, cov = followed(50, 0.04, 25)
-    x, p = mean.copy(), as_matrices(cov)
-    seen, reappeared = np.array([150, 100, 190, 180.0]), np.array([160, 130, 210, 230.0])
+    x = mean.copy()
+    p = as_matrices(cov)
+    seen = np.array([150, 100, 190, 180.0])
+    reappeared = np.array([160, 130, 210, 230.0])
     reupdate(mean, cov, seen, reappeared, score, 0.2)
     for i in range(1, 7):
         x, p = textbook_expect(x, p, 0.2 / 6, x[2:, 0].max())
@@ -151,7 +157,8 @@ def test_a_bend_is_a_textbook_step_per_thirtieth_of_a_second(score):
 
 def test_a_bend_of_less_than_a_thirtieth_of_a_second_is_a_single_step():
     mean, cov = followed(50, 0.04, 25)
-    other, other_cov = mean.copy(), cov.copy()
+    other = mean.copy()
+    other_cov = cov.copy()
     reappeared = np.array([152, 100, 192, 180.0])
     reupdate(mean, cov, reappeared - 1, reappeared, 0.9, 0.001)
     predict(other, other_cov, 0.001, True)

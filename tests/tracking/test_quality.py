@@ -22,7 +22,8 @@ from streamkit.testing.kit import run_stage
 
 pytest.importorskip("trackeval")
 
-SCENES, SHIPS = (3, 5, 7), 7  # docs/tracking-accuracy.md has ten
+SCENES = (3, 5, 7)  # docs/tracking-accuracy.md has ten
+SHIPS = 7
 
 
 @pytest.mark.parametrize(
@@ -88,13 +89,15 @@ def measured(scene):
     """What is measured on scenes together, for options of `track` and every so many-th frame."""
 
     def measure(every=1, scenes=SCENES, **options):
-        truths, results = [], []
+        truths = []
+        results = []
         for seed in scenes:
             frames, truth = scene(seed)
             real, result = counted(truth, boxes_of(run_stage(Track(**options), every_nth(frames, every), batch=16)))
             truths.append(real)
             results.append(result)
-        truth, result = together(truths), together(results)
+        truth = together(truths)
+        result = together(results)
         return {**scores(truth, result), "box": box_quality(truth, result)}
 
     return measure

@@ -10,8 +10,10 @@ from streamkit.tracking.track_state import HISTORY, TRACK
 
 def both(function, a, b):
     """What a function gives of two boxes that stand among others, either way round."""
-    first_boxes, second_boxes = np.array([[0, 0, 1, 1], a], float), np.array([b, [5, 5, 6, 6]], float)
-    forth, back = function(first_boxes, 1, second_boxes, 0), function(second_boxes, 0, first_boxes, 1)
+    first_boxes = np.array([[0, 0, 1, 1], a], float)
+    second_boxes = np.array([b, [5, 5, 6, 6]], float)
+    forth = function(first_boxes, 1, second_boxes, 0)
+    back = function(second_boxes, 0, first_boxes, 1)
     assert forth == back
     return forth
 

@@ -24,9 +24,11 @@ def test_lanes_are_separate_and_stable():
 
 def test_a_reused_lane_is_empty():
     pool = TrackPool()
-    first, other = pool.lane("a", "t"), pool.lane("b", "t")
+    first = pool.lane("a", "t")
+    other = pool.lane("b", "t")
     assert np.isnan(pool.lanes["time_s"]).all()
-    pool.lanes[first], pool.lanes[other] = (3, 2.5, 1, 1), (4, 2.5, 1, 1)
+    pool.lanes[first] = (3, 2.5, 1, 1)
+    pool.lanes[other] = (4, 2.5, 1, 1)
     pool.end("a")
     assert pool.lane("c", "t") == first
     assert pool.lanes[first]["count"] == pool.lanes[first]["detected"] == pool.lanes[first]["epoch"] == 0

@@ -89,7 +89,8 @@ def frame_interval(node: Node) -> int:
 
 def detected_classes(detector: Node) -> tuple[str, ...] | None:
     """The classes of the objects that a detector passes on; None if unknown, as without a card."""
-    labels, wanted = detector.labels, detector.options.get("labels")
+    labels = detector.labels
+    wanted = detector.options.get("labels")
     if detector.type.spec.labels_attribute:
         return labels or None
     if not labels or not isinstance(wanted, (list, tuple)):

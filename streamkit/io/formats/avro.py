@@ -57,7 +57,8 @@ def encoder(send: str) -> Callable[[dict[str, Any]], bytes]:
         MissingPackage: fastavro is not installed.
     """
     package = _package()
-    schema, shape = package.parse_schema(record_schema(send)), shaper(RECORDS[send])
+    schema = package.parse_schema(record_schema(send))
+    shape = shaper(RECORDS[send])
 
     def encode(record: dict[str, Any]) -> bytes:
         out = io.BytesIO()

@@ -28,8 +28,12 @@ def proto() -> str:
     """Return the .proto of all records. The messages of `RECORDS` come first."""
     lines = [
         "// Records of streamkit, schema streamkit/1. Made by: streamkit schema --records proto",
-        'syntax = "proto3";', "", f"package {PACKAGE};", "", 'import "google/protobuf/timestamp.proto";',
-    ]  # fmt: skip
+        'syntax = "proto3";',
+        "",
+        f"package {PACKAGE};",
+        "",
+        'import "google/protobuf/timestamp.proto";',
+    ]
     for group in groups():
         lines += ["", f"// {group.help}", f"message {group.name} {{"]
         for field in fields_of(group):

@@ -34,8 +34,12 @@ def _definition(group: Group) -> dict[str, Any]:
         n = len(fields)
         return {
             "description": f"{group.help}: {', '.join(fields)}",
-            "type": "array", "prefixItems": list(fields.values()), "items": False, "minItems": n, "maxItems": n,
-        }  # fmt: skip
+            "type": "array",
+            "prefixItems": list(fields.values()),
+            "items": False,
+            "minItems": n,
+            "maxItems": n,
+        }
     schema: dict[str, Any] = {
         "description": group.help,
         "type": "object",

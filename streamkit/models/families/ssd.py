@@ -34,9 +34,12 @@ from streamkit.ops.candidates import Coding, labeled_class
 
 _TENSORFLOW = ("detection_boxes", "detection_scores", "detection_classes")
 _TENSORFLOW_EXTRAS = (
-    "num_detections", "raw_detection_boxes", "raw_detection_scores", "detection_anchor_indices",
+    "num_detections",
+    "raw_detection_boxes",
+    "raw_detection_scores",
+    "detection_anchor_indices",
     "detection_multiclass_scores",
-)  # fmt: skip
+)
 _ZOO = ("bboxes", "scores", "labels")
 _TORCHVISION = ("boxes", "scores", "labels")
 

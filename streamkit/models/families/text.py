@@ -103,7 +103,8 @@ class TextFamily(Family):
         blank %= len(alphabet) + 1
         text: list[str] = []
         scores: list[float] = []
-        margin, last = 1.0, blank
+        margin = 1.0
+        last = blank
         following = [*best[1:, 0].astype(int).tolist(), blank]
         for (first, score, second, second_score), after in zip(best.tolist(), following, strict=True):
             class_id = int(first)

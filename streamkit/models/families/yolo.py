@@ -99,7 +99,8 @@ class Yolov8(Family):
     layout = "(N, 4 + classes, anchors)"
     suppress = True
     several = True
-    before, axis = 4, 1
+    before = 4
+    axis = 1
     after = 0
     coding = Coding.CXCYWH
     step: int | None = None
@@ -299,7 +300,8 @@ class ObjectnessRows(Yolov8):
     """Rows of anchors, with an objectness after the box: YOLOX and YOLOv5."""
 
     layout = "(N, anchors, 5 + classes)"
-    before, axis = 5, 2
+    before = 5
+    axis = 2
 
     def claims(self, outputs: Shapes, classes: int) -> frozenset[str]:
         """See `Family.claims`: older exports of YOLOv5 also have the raw values of each stride, before decoding."""

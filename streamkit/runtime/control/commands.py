@@ -129,7 +129,7 @@ class Controls:
 
     def _add(
         self, source: SourceConfig, sources: list[SourceConfig], after: LastFrame | None = None, paused: bool = False
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Add a source that was checked; `sources` are those of the graph with it."""
         self.sources.check_open(source.id)
         self._prepare_source(source)

@@ -128,7 +128,8 @@ class LiveChanges:
             if id_ in running.states and (id_ not in before or after.get(id_) == before[id_]):
                 self._try(running.pause, id_)
         for id_, values in self.settings.items():
-            node, base_node = running.graph.nodes.get(id_), self.base.nodes[id_]
+            node = running.graph.nodes.get(id_)
+            base_node = self.base.nodes[id_]
             if node is not None and _origin(node.type) == _origin(base_node.type):
                 names = [name for name in values if name in node.type.spec.changeable]
                 names = [name for name in names if value_of(node, name) == value_of(base_node, name)]
@@ -192,7 +193,8 @@ def _setting_text(node: Node, name: str, value: Any) -> str:
 
 def changed_options(before: SourceConfig, after: SourceConfig) -> list[str]:
     """The options of a source that have other values, in the form of the YAML."""
-    old, new = source_entry(before), source_entry(after)
+    old = source_entry(before)
+    new = source_entry(after)
     return [name for name in {**old, **new} if old.get(name) != new.get(name)]
 
 
@@ -208,7 +210,8 @@ def alike(old: Graph, new: Graph) -> bool:
 
 def rebuild_reasons(old: Graph, new: Graph) -> list[str]:
     """What differs between two graphs and cannot change live: `device`, `batch` and so on, and stages with options."""
-    before, after = _whole(old), _whole(new)
+    before = _whole(old)
+    after = _whole(new)
     reasons = [name for name in before if before[name] != after[name]]
     for id_, node in new.nodes.items():
         if id_ not in old.nodes:
@@ -223,10 +226,13 @@ def rebuild_reasons(old: Graph, new: Graph) -> list[str]:
 
 def _fixed_differences(old: Node, new: Node) -> list[str]:
     """What differs in a stage and cannot change live, by its keys in the YAML."""
-    before, after = _fixed(old), _fixed(new)
+    before = _fixed(old)
+    after = _fixed(new)
     wiring = {
-        "stage": _origin(old.type) != _origin(new.type), "from": old.inputs != new.inputs, "run": old.run != new.run,
-    }  # fmt: skip
+        "stage": _origin(old.type) != _origin(new.type),
+        "from": old.inputs != new.inputs,
+        "run": old.run != new.run,
+    }
     options = [name for name in {**before, **after} if before.get(name) != after.get(name) and name != "above"]
     return [*options, *(name for name, differs in wiring.items() if differs)] or ["the stages above it"]
 
@@ -259,9 +265,12 @@ def _whole(graph: Graph) -> dict[str, Any]:
     """Everything that defines a pipeline, except for its sources and its stages."""
     config = graph.config
     return {
-        "device": (config.device, config.processes), "batch": config.batch, "watchdog": config.watchdog_s,
-        "state": config.state, "alarms": config.alarms,
-    }  # fmt: skip
+        "device": (config.device, config.processes),
+        "batch": config.batch,
+        "watchdog": config.watchdog_s,
+        "state": config.state,
+        "alarms": config.alarms,
+    }
 
 
 def _shape(node: Node) -> tuple[Any, ...]:

@@ -37,7 +37,8 @@ def checked(graph: Graph, id_: str, values: Mapping[str, Any]) -> list[tuple[Nod
     Raises:
         ConfigError: lists every problem.
     """
-    nodes, changeable_names = nodes_of(graph, id_), changeable(graph, id_)
+    nodes = nodes_of(graph, id_)
+    changeable_names = changeable(graph, id_)
     problems: list[Problem] = []
     for name in values:
         if name not in changeable_names:

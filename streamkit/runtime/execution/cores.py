@@ -11,7 +11,8 @@ from types import MappingProxyType
 
 from streamkit.core.data import Device
 
-_SOURCE_CORES, _FEWEST = 4, 2
+_SOURCE_CORES = 4
+_FEWEST = 2
 _leaving = threading.RLock()
 _cores_before: list[tuple[int, ...]] = []  # the cores of this process before each `ParentCores` in force
 _before: dict[int, set[int]] = {}  # the cores of each thread before the first of these

@@ -134,7 +134,8 @@ class HostLane(LaneDevice):
     @contextlib.contextmanager
     def activate(self) -> Iterator[None]:
         """Make the GPU current on this thread."""
-        cuda, index = self._device.xp.cuda, self._device.index
+        cuda = self._device.xp.cuda
+        index = self._device.index
         with cuda.Device(index):
             # `Device` omits the call if the GPU is already current, and then this thread has no context for calls of
             # CUDA's driver, such as those of `ops.cuda.driver`
@@ -232,7 +233,8 @@ def describe_gpu(index: int) -> dict[str, Any]:
     runtime = cupy.cuda.runtime
     with cupy.cuda.Device(index) as device:
         free, total = runtime.memGetInfo()
-        name, capability = runtime.getDeviceProperties(index)["name"].decode(), str(device.compute_capability)
+        name = runtime.getDeviceProperties(index)["name"].decode()
+        capability = str(device.compute_capability)
     versions = {"driver": runtime.driverGetVersion(), "runtime": runtime.runtimeGetVersion()}
     return {
         "name": name,

@@ -57,11 +57,13 @@ class GraphOutputs:
     """
 
     def __init__(
-        self, graph: Graph, lanes: Sequence[Lane],
+        self,
+        graph: Graph,
+        lanes: Sequence[Lane],
         count_sources: Callable[[Sequence[Frame], Iterable[str], float], None] | None,
         batch_done: Callable[[int], None] = lambda sequence: None,
         source_complete: Callable[[str], None] = lambda source: None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._count_sources = count_sources
         self._batch_done = batch_done
         self._source_complete = source_complete

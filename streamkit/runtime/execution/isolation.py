@@ -50,11 +50,16 @@ class BatchSnapshot:
     def __init__(self, frames: Sequence[Frame], states: StateCopies | None = None) -> None:
         self._frames = [
             (
-                frame, _image_of(frame), frame._state.skipped_detectors,
-                frame.tables.copy(), frame.events.copy(), frame.facts.copy(), frame.shown.copy(),
+                frame,
+                _image_of(frame),
+                frame._state.skipped_detectors,
+                frame.tables.copy(),
+                frame.events.copy(),
+                frame.facts.copy(),
+                frame.shown.copy(),
             )
             for frame in frames
-        ]  # fmt: skip
+        ]
         self._restore_states = None if states is None else states.copied({frame.source for frame in frames})
 
     def restore(self) -> None:
@@ -90,7 +95,8 @@ class StateCopies:
 
     def copied(self, sources: set[str]) -> Callable[[], None]:
         """Copy the states of these sources; return a function that restores them."""
-        new, copies = sources - self._all.keys(), dict[str, Any]()
+        new = sources - self._all.keys()
+        copies = dict[str, Any]()
         if self._without is None:
             start_s = time.thread_time()
             try:

@@ -151,9 +151,15 @@ class LaneThread:
     """
 
     def __init__(
-        self, lane: Lane, runners: Sequence[Runner], device: Device, ready: Callable[[], None], fail: Fail,
-        finished: Callable[[Lane, Batch], None], spans: Callable[[], Spans] = Spans,
-    ) -> None:  # fmt: skip
+        self,
+        lane: Lane,
+        runners: Sequence[Runner],
+        device: Device,
+        ready: Callable[[], None],
+        fail: Fail,
+        finished: Callable[[Lane, Batch], None],
+        spans: Callable[[], Spans] = Spans,
+    ) -> None:
         self.lane = lane
         self.runners = runners
         for runner, after in itertools.pairwise(runners):

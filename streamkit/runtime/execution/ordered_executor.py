@@ -42,18 +42,19 @@ class ThreadedExecutor(OrderedExecutor):
     """
 
     def __init__(
-        self, device: Device, sources: int, spans: Callable[[], Spans] = Spans,
+        self,
+        device: Device,
+        sources: int,
+        spans: Callable[[], Spans] = Spans,
         process: Callable[..., MessageProcess] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._device = device
         self._spans = spans
         self._process = process
         self.cores = cores()
         self.sources = min(sources, files_at_once(device))
 
-    def run(
-        self, parts: Iterator[_P], workers: Sequence[Callable[[_P], Iterator[_T]]], depth: int
-    ) -> Iterator[_T]:  # fmt: skip
+    def run(self, parts: Iterator[_P], workers: Sequence[Callable[[_P], Iterator[_T]]], depth: int) -> Iterator[_T]:
         """See `OrderedExecutor.run`. Closing the iterator ends the threads and drops their results."""
         line = _PartQueue(parts, workers, depth, self._device, self._spans)
         take = self._spans().call("wait for decoding", line.next, waiting=True)
@@ -83,9 +84,13 @@ class _PartQueue(Generic[_P, _T]):
     """The results of the parts in progress, in order, a channel for each part."""
 
     def __init__(
-        self, parts: Iterator[_P], workers: Sequence[Callable[[_P], Iterator[_T]]], depth: int, device: Device,
+        self,
+        parts: Iterator[_P],
+        workers: Sequence[Callable[[_P], Iterator[_T]]],
+        depth: int,
+        device: Device,
         spans: Callable[[], Spans],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._parts = parts
         self._workers = workers
         self._depth = depth

@@ -38,7 +38,8 @@ _POLL_S = 0.02
 def runner(node: Node, context: MakeContext, fail: Fail, sources: Sequence[str]) -> Runner:
     """Create the runner for a node."""
     if issubclass(node.type, Sink):
-        lossy, emits = node.type.spec.may_drop, issubclass(node.type, Emitter)
+        lossy = node.type.spec.may_drop
+        emits = issubclass(node.type, Emitter)
         kind = LossySinkRunner if lossy else EmitterRunner if emits else SinkRunner
         return kind(node, context, fail, sources)
     for stage, runner_type in ((BatchStage, BatchRunner), (StreamStage, StreamRunner), (FrameStage, FrameRunner)):
@@ -390,13 +391,15 @@ class EmitterRunner(SinkRunner):
 
 def _drain(sink: Emitter) -> None:
     """Wait until all is sent, or nothing has been accepted for `drain_timeout`; time spent without a broker counts."""
-    before, taken_s = -1, 0.0
+    before = -1
+    taken_s = 0.0
     sender = sink.sender
     sender.draining = True
     while sink.queue.waiting:
         now_s = time.monotonic()
         if sender.delivered > before:  # records that a client returned and accepts again do not count
-            before, taken_s = sender.delivered, now_s
+            before = sender.delivered
+            taken_s = now_s
         failing_since_s = sender.failing_since_s
         if now_s - (taken_s if failing_since_s is None else min(taken_s, failing_since_s)) > sink.drain_timeout:
             return
@@ -428,7 +431,8 @@ class LossySinkRunner(SinkRunner):
         for frame in batch.frames:
             thread = self._threads.get(frame.source)
             if thread is None:
-                sink, name = self._sink(frame.source), f"{self.node.id}/{frame.source}"
+                sink = self._sink(frame.source)
+                name = f"{self.node.id}/{frame.source}"
                 thread = LossySinkThread(sink, sink.context.device, name, self._on_failure)
                 self._threads[frame.source] = thread
             if thread.frames.push(replace(frame, tables=dict(frame.tables), events=list(frame.events))):

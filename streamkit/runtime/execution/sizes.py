@@ -12,7 +12,8 @@ from streamkit.core.data import Device
 from streamkit.core.stage import scope_of
 from streamkit.runtime.execution.cores import cores
 
-_CPU_BATCH, _GPU_BATCH = 3, 64
+_CPU_BATCH = 3
+_GPU_BATCH = 64
 _LIVE_STEP = 8  # tensor cores work on 8 rows at a time
 FILES_PER_GPU = 32
 """Maximum number of sources without a pace that are read at the same time on a GPU."""

@@ -157,7 +157,8 @@ class Runner:
             if self._changes:
                 self._change()
             if batch.frames and not self.dead:
-                start_s, meter = time.perf_counter(), self.meter
+                start_s = time.perf_counter()
+                meter = self.meter
                 self.mark(batch.frames)
                 meter.frames += len(batch.frames)
                 meter.batches += 1
@@ -204,7 +205,8 @@ class Runner:
 
     def mark(self, frames: Sequence[Frame]) -> None:
         """Set the current stage and its counters on the frames."""
-        id_, counters = self.node.id, self.counters
+        id_ = self.node.id
+        counters = self.counters
         for frame in frames:
             state = frame._state
             state.stage = id_

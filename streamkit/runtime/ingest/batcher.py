@@ -19,14 +19,16 @@ from streamkit.core.data import Batch, Event, Frame
 from streamkit.runtime.execution.channel import Aborted, AwaitedCondition
 from streamkit.runtime.execution.tables import new_batch
 
-TOO_OLD, QUEUE_FULL = "frames dropped: over age", "frames dropped: queue full"
+TOO_OLD = "frames dropped: over age"
+QUEUE_FULL = "frames dropped: queue full"
 LIVE_LATENCY_S = 1.0
 """Default maximum age of a live frame when it leaves in a batch."""
 
 _MIN_SHARE = 0.1  # minimum share of the allowed latency for waiting here, however long the graph takes
 _UNDER_WAY = 1000  # batches in the graph whose time is measured
 _FIRST_BATCHES = 2
-_LIVE_QUEUE, _MAX_LIVE_QUEUE = 4, 16
+_LIVE_QUEUE = 4
+_MAX_LIVE_QUEUE = 16
 """Frames of a live source that may wait: 4, or up to 16 for a stall, so that it drops none. A pipeline that is always
 too slow would only delay its frames with the longer queue, so after a drop the queue is short for a while."""
 _SHORT_FOR_S = 10.0
@@ -47,8 +49,18 @@ class Inlet:
     """
 
     __slots__ = (
-        "_batcher", "dropped_s", "drops", "ended", "events", "flushing", "live", "room", "source", "taken", "waiting",
-    )  # fmt: skip
+        "_batcher",
+        "dropped_s",
+        "drops",
+        "ended",
+        "events",
+        "flushing",
+        "live",
+        "room",
+        "source",
+        "taken",
+        "waiting",
+    )
 
     def __init__(self, batcher: Batcher, source: str, room: AwaitedCondition, drops: Counters) -> None:
         self._batcher = batcher
@@ -167,9 +179,16 @@ class Batcher:
     """
 
     def __init__(
-        self, size: int, max_wait_s: float, xp: Any, ahead: int = 2, max_latency_s: float = LIVE_LATENCY_S,
-        per_source: bool = False, first_size: int | None = None, live_bytes: Callable[[], int] = lambda: 1 << 30,
-    ) -> None:  # fmt: skip
+        self,
+        size: int,
+        max_wait_s: float,
+        xp: Any,
+        ahead: int = 2,
+        max_latency_s: float = LIVE_LATENCY_S,
+        per_source: bool = False,
+        first_size: int | None = None,
+        live_bytes: Callable[[], int] = lambda: 1 << 30,
+    ) -> None:
         self._size = size
         self._max_wait_s = max_wait_s
         self._xp = xp
@@ -334,7 +353,8 @@ class Batcher:
         frame = inlet.waiting.popleft()[1]
         self._queued -= 1
         if inlet.events:
-            frame.events[:0], inlet.events = inlet.events, []
+            frame.events[:0] = inlet.events
+            inlet.events = []
         frame._state.ordinal = inlet.taken
         inlet.taken += 1
         return frame

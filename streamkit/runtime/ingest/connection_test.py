@@ -19,7 +19,8 @@ from streamkit.runtime.execution.iterators import closing_iterator
 LIMIT_S = 15.0
 """How long a test may take, in seconds."""
 
-_SIZE, _QUALITY = 640, 75
+_SIZE = 640
+_QUALITY = 75
 _OVERRIDES = {"decoders": 1, "pace": None}  # neither several threads nor a wait for the first frame
 
 

@@ -86,7 +86,8 @@ class FaultInjector:
     def outage_left_s(self, counters: Counters) -> float:
         """Seconds until the peer is back; 0 or less if it is there."""
         assert self._opened_s is not None, "call begin first"
-        spans_before, now_s = self.away.spans_started, time.monotonic()
+        spans_before = self.away.spans_started
+        now_s = time.monotonic()
         self.away(self.time_s)
         if self.away.spans_started > spans_before:
             self._back_s = self._opened_s + self.away.end_s if self.realtime else now_s + self.away.for_s
@@ -155,7 +156,8 @@ class FaultySource(Source):
         Raises:
             SourceError: a fault makes the source fail or disconnect, or the source itself fails.
         """
-        counters, faults = self.context.counters, self._faults
+        counters = self.context.counters
+        faults = self._faults
         held: Surface | None = None
         with closing_iterator(self._inner.frames()) as frames:
             for frame in frames:
@@ -180,7 +182,8 @@ class FaultySource(Source):
 
     def _frozen(self) -> bool:
         """Whether the frame falls into a freeze and is missed; a source without pace waits instead."""
-        faults, spans_before = self._faults, self._faults.freeze.spans_started
+        faults = self._faults
+        spans_before = self._faults.freeze.spans_started
         frozen = faults.freeze(faults.time_s)
         new = faults.freeze.spans_started - spans_before
         if new:

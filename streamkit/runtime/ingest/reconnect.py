@@ -100,7 +100,8 @@ class ReconnectingSource(Source):
 
     def _connection(self) -> Iterator[Frame]:
         """Yield the frames of one connection."""
-        inner, first = self._inner, True
+        inner = self._inner
+        first = True
         inner.open()
         try:
             with closing_iterator(inner.frames()) as frames:
@@ -161,7 +162,8 @@ class ReconnectingSource(Source):
 
     def _should_retry(self, error: SourceError, had_frames: bool, opened_s: float, seen_s: float) -> bool:
         """Whether to retry after this error; logs and counts it."""
-        retry, now_s = self._retry, time.monotonic()
+        retry = self._retry
+        now_s = time.monotonic()
         if not had_frames:
             self._record_attempt(error)
         # a first failure without a known cause, such as an unknown protocol, is permanent

@@ -40,7 +40,8 @@ class SourceCounts:
     def merge(self, other: SourceCounts) -> None:
         """Add the counts of the same source in another process, or of another source."""
         for declared in fields(SourceCounts):
-            present, more = getattr(self, declared.name), getattr(other, declared.name)
+            present = getattr(self, declared.name)
+            more = getattr(other, declared.name)
             if isinstance(present, Counters):
                 present.values.update(dict(more.values))  # a copy: another thread may count meanwhile
             else:

@@ -54,8 +54,16 @@ class SourceReader:
         start_number: the source's index among those that start together.
     """
 
-    def __init__(self, config: SourceConfig, state: SourceState, batcher: Batcher, make: Make, limit: int | None,
-                 spans: Callable[[], Spans], wait_for_results: WaitForResults | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        config: SourceConfig,
+        state: SourceState,
+        batcher: Batcher,
+        make: Make,
+        limit: int | None,
+        spans: Callable[[], Spans],
+        wait_for_results: WaitForResults | None = None,
+    ) -> None:
         self.config = config
         self.state = state
         self._wait_for_results = wait_for_results
@@ -118,7 +126,8 @@ class SourceReader:
         with self._changed:
             self._over = True
             self._changed.notify_all()
-            source, inlet = self._source, self._inlet
+            source = self._source
+            inlet = self._inlet
         if source is not None:
             source.stop()
         if inlet is not None:
@@ -243,7 +252,8 @@ class SourceReader:
 
     def _last_frames(self, source: Source, inlet: Inlet, put: Callable[[Frame], None]) -> LastFrames | None:
         """What holds back the last frames, passes them on and counts them; None if there is nothing to wait for."""
-        state, wait_for_results = self.state, self._wait_for_results
+        state = self.state
+        wait_for_results = self._wait_for_results
         if wait_for_results is None or source.unbounded:
             return None
 
@@ -342,7 +352,8 @@ class SourceReader:
         """Relate shapes in pixels to the source's first frame; emit `resized` where the size changes."""
         if frame.error is not None or frame._state.shape_size is not None:
             return
-        size, state = (frame.width, frame.height), self.state
+        size = (frame.width, frame.height)
+        state = self.state
         before = self._size or state.shape_size
         self._size = size
         if state.shape_size is None:
@@ -365,7 +376,8 @@ _SHORTEST_STEP_S = 1e-3
 _PATIENCE_S = 1.0
 _OF_A_SOURCE_S = 0.3  # a decoder takes 60 to 75 ms to its first frame; those of all processes come one after the other
 _APART_S = 0.01
-_POLL_S, _HELD_POLL_S = 0.05, 0.25
+_POLL_S = 0.05
+_HELD_POLL_S = 0.25
 
 
 class SynchronizedStart:

@@ -90,12 +90,23 @@ class Sources:
     """
 
     def __init__(
-        self, configs: Iterable[SourceConfig], batcher: Batcher, make: Make, *, limit: int | None, parallel_files: int,
-        read: Callable[[str, SourceState], None], fail: Callable[[BaseException], None], spans: Callable[[], Spans],
-        keep_running: bool = False, realtime: bool = False, live_may_come: bool | None = None,
-        wait_for_results: WaitForResults | None = None, refused: Mapping[str, str] = MappingProxyType({}),
+        self,
+        configs: Iterable[SourceConfig],
+        batcher: Batcher,
+        make: Make,
+        *,
+        limit: int | None,
+        parallel_files: int,
+        read: Callable[[str, SourceState], None],
+        fail: Callable[[BaseException], None],
+        spans: Callable[[], Spans],
+        keep_running: bool = False,
+        realtime: bool = False,
+        live_may_come: bool | None = None,
+        wait_for_results: WaitForResults | None = None,
+        refused: Mapping[str, str] = MappingProxyType({}),
         source_removed: Callable[[str], None] = lambda id_: None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._realtime = realtime
         self._wait_for_results = wait_for_results
         self._source_removed = source_removed
@@ -250,7 +261,7 @@ class Sources:
         state = SourceState()
         reader = SourceReader(
             config, state, self._batcher, self._make, self._limit, self._spans, self._wait_for_results
-        )  # fmt: skip
+        )
         self._readers[config.id] = reader
         self.states = {**self.states, config.id: state}
         self._open.setdefault(config.id, []).append(state)
@@ -316,7 +327,8 @@ class Sources:
         SOURCE.set(reader.config.id)
         reader()
         heap_trimmer.count_close()
-        state, id_ = reader.state, reader.config.id
+        state = reader.state
+        id_ = reader.config.id
         if reader.error is not None:
             self._fail(reader.error)
         self._read(id_, state)

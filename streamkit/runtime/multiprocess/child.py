@@ -41,7 +41,8 @@ def main(control: int, alive: int, name: str) -> None:
 def _set_up(setup: ChildSetup) -> None:
     multiprocessing.current_process().name = setup.name
     os.chdir(setup.folder)
-    sys.path[:], sys.argv[:] = setup.path, setup.argv
+    sys.path[:] = setup.path
+    sys.argv[:] = setup.argv
     for name in os.environ.keys() - setup.variables.keys():
         del os.environ[name]
     os.environ.update(setup.variables)

@@ -47,6 +47,11 @@ class ChildGenerator:
         self._stopped = False
 
     @property
+    def pid(self) -> int:
+        """The process id of the child."""
+        return self._child.pid
+
+    @property
     def ended(self) -> str:
         """How the child has ended, as text for the user."""
         until_s = time.monotonic() + _EXIT_S

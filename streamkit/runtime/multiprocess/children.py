@@ -46,7 +46,8 @@ CHILD_MODULE = "streamkit.runtime.multiprocess.child"
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals that stop a run: Ctrl-C, a service manager's, and that of a terminal that is closed."""
 _MAILBOX = 1000
-_DYING_AFTER_S, _EXITING_S = 0.3, 0.01
+_DYING_AFTER_S = 0.3
+_EXITING_S = 0.01
 _AHEAD_S = 0.2  # time after which a child that is not ready for its job looks whether its parent is gone
 
 
@@ -232,8 +233,11 @@ class _Interpreter:
             ends = theirs.fileno(), alive.fileno()
             self.process = _Process(
                 [*_interpreter(), "-m", CHILD_MODULE, *map(str, ends), name],
-                env=_environment(variables), stdin=subprocess.DEVNULL, stdout=stdout, pass_fds=ends,
-            )  # fmt: skip
+                env=_environment(variables),
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                pass_fds=ends,
+            )
 
 
 class IdleChild:
@@ -286,16 +290,20 @@ class Child:
     """
 
     def __init__(
-        self, name: str, target: Callable[..., None], *args: Any, env: Mapping[str, str] | None = None,
+        self,
+        name: str,
+        target: Callable[..., None],
+        *args: Any,
+        env: Mapping[str, str] | None = None,
         idle: IdleChild | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         job = io.BytesIO()
         pickler = _JobPickler(job)
         pickler.dump((target, args))
         variables = {**os.environ, **(env or {})}
         setup = ChildSetup(
             name, os.getcwd(), list(sys.path), list(sys.argv), variables, job.getvalue(), len(pickler.descriptors)
-        )  # fmt: skip
+        )
         with signals_held_back():
             interpreter = _Interpreter(name, variables) if idle is None else idle.interpreter
             self._control = interpreter.control

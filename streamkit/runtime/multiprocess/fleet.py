@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -53,7 +53,6 @@ from streamkit.runtime.multiprocess.worker_processes import (
     may_go,
     receive_frames,
 )
-from streamkit.runtime.observe import telemetry
 from streamkit.runtime.observe.health import emitters
 from streamkit.runtime.observe.report_merge import removed
 from streamkit.runtime.observe.trace import Trace
@@ -70,6 +69,49 @@ logger = logging.getLogger(__name__)
 _POLL_S = 0.1
 _LONGEST_STEP_S = 1.0
 """If the parent itself did not run for longer, the processes were perhaps stopped with it, as Ctrl-Z does."""
+
+
+def _policy(
+    graph: Graph, device: Device, realtime: bool, start_another: Callable[[int], WorkerHandle | None]
+) -> PlacementPolicy:
+    """Return how sources are placed by the load that each is expected to be."""
+    return PlacementPolicy(
+        source_loads(graph, realtime=realtime, figures=figures_of(device)), start_another=start_another
+    )
+
+
+def _scheduler(
+    graph: Graph,
+    workers: list[WorkerHandle],
+    policy: PlacementPolicy,
+    paused: set[str],
+    keep_running: bool,
+    clock: Callable[[], float],
+) -> SourceScheduler:
+    """Return what places the sources of a graph on the workers."""
+    return SourceScheduler(
+        graph.sources,
+        graph.config.sources,
+        lambda: removed(worker.latest for worker in workers),
+        keep_running,
+        paused,
+        policy,
+        clock,
+    )
+
+
+def _relays(gallery: Gallery, sources: SourceScheduler) -> list[GalleryRelay | LiveRelay]:
+    """Return what asks the workers for the images and videos that the gallery wants, and passes them on."""
+    return [
+        GalleryRelay(gallery, lambda id_, until_s: sources.send(id_, messages.Watch(id_, until_s))),
+        LiveRelay(gallery.live, lambda id_, wish: sources.send(id_, messages.ViewLive(id_, wish))),
+    ]
+
+
+def _follow_stages_across_sources(graph: Graph, stages: ParentStages, gallery: Gallery) -> None:
+    """Show the frames of the stages that look across sources in the gallery."""
+    across = stages_across_sources(graph).values()
+    follow_stages(stages, gallery, [node.id for node in across if not issubclass(node.type, Sink)])
 
 
 class WorkerFleet(FleetCounts):
@@ -90,7 +132,6 @@ class WorkerFleet(FleetCounts):
         machine: what starts processes, and its clock.
 
     Attributes:
-        devices: the devices that are used; `device` is the first of them.
         ready: whether frames are accepted: every stage is open in every process, or in one if all sources are files.
         processes: the processes.
         spares: those that are kept ready for sources of a process that dies.
@@ -100,49 +141,48 @@ class WorkerFleet(FleetCounts):
 
     sources: SourceScheduler
     growth: WorkerGrowth
+    hung_threads: Sequence[threading.Thread] = ()
 
     def __init__(
-        self, graph: Graph, shares: list[tuple[str, list[str]]], path: Path, set_: dict[str, str],
-        config: RunConfig = DEFAULT, *, gallery: Gallery | None = None, trace: Trace | None = None,
+        self,
+        graph: Graph,
+        shares: list[tuple[str, list[str]]],
+        path: Path,
+        set_: dict[str, str],
+        config: RunConfig = DEFAULT,
+        *,
+        gallery: Gallery | None = None,
+        trace: Trace | None = None,
         process_limits: Mapping[str, int] = MappingProxyType({}),
-        spare_limits: Mapping[str, int] = MappingProxyType({}), machine: Machine = THIS_MACHINE,
-    ) -> None:  # fmt: skip
+        spare_limits: Mapping[str, int] = MappingProxyType({}),
+        machine: Machine = THIS_MACHINE,
+    ) -> None:
         as_in_yaml = {id_: dict(node.options) for id_, node in graph.nodes.items()}
-        super().__init__(graph)
-        self.devices = tuple(dict.fromkeys(choose(device) for device, _ in shares))
-        self.device = self.devices[0]
+        super().__init__(graph, shares, machine.clock)
         self.limit = config.limit
         self.fatal: BaseException | None = None
         self.stopping = self.ready = False
-        self.seconds = 0.0
-        self.hung_threads: list[threading.Thread] = []
         self._config = config
-        self._shares = shares
         self._path = path
         self._set = set_
-        self._clock = machine.clock
         self._trace = trace
         self._spans = Spans if trace is None else trace.current_track
         self._trace_events = 0 if trace is None else trace.share(len(shares))
         self._aborted = False
-        self._start_s: float | None = None
-        self._failed_exports = telemetry.FailedExports()
         self._worker_log = worker_log()
         self._stage_log = stage_log()
         self._lock = threading.Lock()
-
         devices = [device for device, _ in shares]
         self.processes = WorkerProcesses(
-            devices, self._job, lambda worker: receive_frames(worker, self._stages, self.sources, self.fail),
-            self._changing, machine,
-        )  # fmt: skip
+            devices,
+            self._job,
+            lambda worker: receive_frames(worker, self._stages, self.sources, self.fail),
+            self._changing,
+            machine,
+        )
         workers = self.processes.workers
-        loads = source_loads(graph, realtime=config.realtime, figures=figures_of(self.device))
-        policy = PlacementPolicy(loads, start_another=lambda beyond: self.growth.start_another(beyond))
-        self.sources = SourceScheduler(
-            graph.sources, graph.config.sources, lambda: removed(worker.latest for worker in workers),
-            config.keep_running, self._paused, policy, machine.clock,
-        )  # fmt: skip
+        policy = _policy(graph, self.device, config.realtime, lambda beyond: self.growth.start_another(beyond))
+        self.sources = _scheduler(graph, workers, policy, self._paused, config.keep_running, machine.clock)
         self.sources.assign_first(zip(workers, (ids for _, ids in shares), strict=True), config.refused)
         self.spares = SpareWorkers(
             self.processes, self.sources, spare_limits, self._ending, self._changing, machine.clock
@@ -155,20 +195,22 @@ class WorkerFleet(FleetCounts):
         self.sessions = SpareSessions(workers, machine.clock)
         self._settings = SettingChanges(as_in_yaml, workers, self._changing)
         self._lessons = gpu_lessons(self, self.devices, lambda: self.sessions.open_sessions)
-        self._relays: list[GalleryRelay | LiveRelay] = [] if gallery is None else [
-            GalleryRelay(gallery, lambda id_, until_s: self.sources.send(id_, messages.Watch(id_, until_s))),
-            LiveRelay(gallery.live, lambda id_, wish: self.sources.send(id_, messages.ViewLive(id_, wish))),
-        ]  # fmt: skip
+        self._relays: list[GalleryRelay | LiveRelay] = [] if gallery is None else _relays(gallery, self.sources)
         pinned = all(choose(worker.device).kind == "cuda" for worker in workers)
         self._parent_cores = ParentCores(self.processes.parts if pinned else 0)
         self._stages = ParentStages(graph, list(self.states), self._context, self.fail, self.sources.owner, self._spans)
         if gallery is not None:  # the workers' previews are above these stages
-            across = stages_across_sources(graph).values()
-            follow_stages(self._stages, gallery, [node.id for node in across if not issubclass(node.type, Sink)])
+            _follow_stages_across_sources(graph, self._stages, gallery)
         self.recovery = Recovery(
-            self, self.processes, self.sources, self.spares, self._stages, changing=self._changing,
-            keep_running=config.keep_running, clock=machine.clock,
-        )  # fmt: skip
+            self,
+            self.processes,
+            self.sources,
+            self.spares,
+            self._stages,
+            changing=self._changing,
+            keep_running=config.keep_running,
+            clock=machine.clock,
+        )
         self._watchdog = Watchdog(graph.config.watchdog_s, list(self._stages.runners.values()))
         self._start_counting(self.fail, self._ending)
 
@@ -176,25 +218,41 @@ class WorkerFleet(FleetCounts):
         """What a stage of this process gets."""
         sizes = batch_sizes(self.graph.config.batch.size, self.device)
         runtime = RuntimeContext(
-            spans=self._spans(), addresses=self.addresses, streams=self.streams, stage_state=self.stage_state(id_),
+            spans=self._spans(),
+            addresses=self.addresses,
+            streams=self.streams,
+            stage_state=self.stage_state(id_),
             carried=self.carried_state(id_),
-        )  # fmt: skip
+        )
         return Context(id_, Device("cpu"), sizes, 1, Counters(), self._stage_log, runtime)
 
     def _job(self, worker: WorkerHandle) -> WorkerConfig:
         """What a process is to run: until it is ended, and ready for the live sources that it may get."""
         config = RunConfig(
-            limit=self.limit, keep_running=True, realtime=self._config.realtime,
-            live_may_come=self._config.keep_running, expected_live=worker.expected_live,
-        )  # fmt: skip
+            limit=self.limit,
+            keep_running=True,
+            realtime=self._config.realtime,
+            live_may_come=self._config.keep_running,
+            expected_live=worker.expected_live,
+        )
         if self._trace is not None:
             self._trace.expect(worker.name)
         return WorkerConfig(
-            self._path, self.graph.config.text, self._set, worker.device, self.sources.first_orders(worker),
-            tuple(self._stages.runners), self._settings.since_yaml(self.graph), (worker.part, self.processes.parts),
-            process_cores(), config, bool(self._relays), self._trace_events,
-            tuple(sorted(counted_across_sources(self.graph))), self.carried,
-        )  # fmt: skip
+            self._path,
+            self.graph.config.text,
+            self._set,
+            worker.device,
+            self.sources.first_orders(worker),
+            tuple(self._stages.runners),
+            self._settings.since_yaml(self.graph),
+            (worker.part, self.processes.parts),
+            process_cores(),
+            config,
+            bool(self._relays),
+            self._trace_events,
+            tuple(sorted(counted_across_sources(self.graph))),
+            self.carried,
+        )
 
     # --------------------------------------------------------------------------------------------------- the run
 

@@ -8,7 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from streamkit.config.alarms import wanted
+from streamkit.config.plan import Graph
 from streamkit.runtime.control.commands import Controls
+from streamkit.runtime.execution.device import choose
 from streamkit.runtime.execution.graph_outputs import FrameListener
 from streamkit.runtime.multiprocess.frame_ipc import ParentStages
 from streamkit.runtime.multiprocess.recovery import Recovery
@@ -26,7 +28,13 @@ from streamkit.runtime.observe.telemetry import FailedExports
 class FleetCounts(MergedCounts, Controls):
     """The counts of a `WorkerFleet`, which has these attributes, and the alarms on them.
 
+    Args:
+        graph: the graph that runs.
+        shares: each device with the ids of its sources.
+        clock: monotonic time in seconds.
+
     Attributes:
+        devices: the devices that are used; `device` is the first of them.
         processes: the processes.
         sources: the sources.
         alarms: the alarms on the run itself.
@@ -40,14 +48,19 @@ class FleetCounts(MergedCounts, Controls):
     alarms: Alarms
     recovery: Recovery
     sessions: SpareSessions
-    seconds: float
-    _start_s: float | None
-    _clock: Callable[[], float]
-    _failed_exports: FailedExports
     _observer: Observer
     _run_events: EventCounter
-    _shares: list[tuple[str, list[str]]]
     _stages: ParentStages
+
+    def __init__(self, graph: Graph, shares: list[tuple[str, list[str]]], clock: Callable[[], float]) -> None:
+        super().__init__(graph)
+        self._shares = shares
+        self.devices = tuple(dict.fromkeys(choose(device) for device, _ in shares))
+        self.device = self.devices[0]
+        self.seconds = 0.0
+        self._clock = clock
+        self._start_s: float | None = None
+        self._failed_exports = FailedExports()
 
     @property
     def restarted(self) -> int:

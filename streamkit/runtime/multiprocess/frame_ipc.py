@@ -56,7 +56,9 @@ Item = tuple[str, bytes | None, str]
 Without a batch, the last is the source that ends; without a stage, it ends everywhere.
 """
 
-_DEPTH, _AT_ONCE = 2, 2  # batches
+# batches
+_DEPTH = 2
+_AT_ONCE = 2
 _PIPE_BYTES = 16_384
 _PLAIN = {type(None), bool, int, float, str, datetime, date}
 
@@ -92,25 +94,67 @@ def _columns(frame: Frame) -> tuple[Any, ...]:
     state = frame._state
     events = [replace(event, data=portable(event.data), key=None) for event in frame.events] if frame.events else ()
     return (
-        frame.source, frame.index, frame.pts_s, frame.width, frame.height, frame.time_s, frame.due_s, frame.facts,
-        frame.error, frame.damaged, frame.pixel_aspect, events, state.position, state.ordinal,
-        state.epoch, state.skipped_detectors, state.shape_size,
-    )  # fmt: skip
+        frame.source,
+        frame.index,
+        frame.pts_s,
+        frame.width,
+        frame.height,
+        frame.time_s,
+        frame.due_s,
+        frame.facts,
+        frame.error,
+        frame.damaged,
+        frame.pixel_aspect,
+        events,
+        state.position,
+        state.ordinal,
+        state.epoch,
+        state.skipped_detectors,
+        state.shape_size,
+    )
 
 
 def _frame(
-    source: str, index: int, pts_s: float, width: int, height: int, time_s: float | None, due_s: float | None,
-    facts: dict[str, Any], error: str | None, damaged: bool, pixel_aspect: Fraction, events: Sequence[Event],
-    position: int, ordinal: int, epoch: int, skipped_detectors: frozenset[str], shape_size: tuple[int, int] | None,
-) -> Frame:  # fmt: skip
+    source: str,
+    index: int,
+    pts_s: float,
+    width: int,
+    height: int,
+    time_s: float | None,
+    due_s: float | None,
+    facts: dict[str, Any],
+    error: str | None,
+    damaged: bool,
+    pixel_aspect: Fraction,
+    events: Sequence[Event],
+    position: int,
+    ordinal: int,
+    epoch: int,
+    skipped_detectors: frozenset[str],
+    shape_size: tuple[int, int] | None,
+) -> Frame:
     state = FrameState(
         position, ordinal=ordinal, epoch=epoch, skipped_detectors=skipped_detectors, shape_size=shape_size
     )
     copies = [replace(event, key=object()) for event in events]  # branches in this process merge by it
     return Frame(
-        source, index, pts_s, width, height, None, time_s, due_s, {}, copies, facts, {}, error, damaged, pixel_aspect,
+        source,
+        index,
+        pts_s,
+        width,
+        height,
+        None,
+        time_s,
+        due_s,
+        {},
+        copies,
+        facts,
+        {},
+        error,
+        damaged,
+        pixel_aspect,
         _state=state,
-    )  # fmt: skip
+    )
 
 
 def portable(value: Any) -> Any:
@@ -240,16 +284,22 @@ class ParentStages:
     """
 
     def __init__(
-        self, graph: Graph, sources: Sequence[str], context: MakeContext, fail: Fail,
-        owner: Callable[[str], object] = lambda source: None, spans: Callable[[], Spans] = Spans,
-    ) -> None:  # fmt: skip
+        self,
+        graph: Graph,
+        sources: Sequence[str],
+        context: MakeContext,
+        fail: Fail,
+        owner: Callable[[str], object] = lambda source: None,
+        spans: Callable[[], Spans] = Spans,
+    ) -> None:
         self._fail = fail
         self._owner = owner
         self._spans = spans
         self._traces = telemetry.batch_traces(graph)
         if self._traces is not None:
             self._spans = spans_with(self._traces, spans)
-        across, sinks = stages_across_sources(graph), shared_sinks(graph)
+        across = stages_across_sources(graph)
+        sinks = shared_sinks(graph)
         part = replace(graph, nodes=across)
         lanes = partition(part)
         connect(part, lanes)
@@ -299,7 +349,8 @@ class ParentStages:
 
     def _new(self, entry: str, batch: Batch, process: object) -> Batch | None:
         """The frames of a batch that the stage has not had; None if there are none."""
-        last, repeated = self._last[entry], self._repeated[entry]
+        last = self._last[entry]
+        repeated = self._repeated[entry]
         if repeated:
 
             def is_new(frame: Frame) -> bool:
@@ -316,7 +367,8 @@ class ParentStages:
 
     def _end(self, entry: str, source: str, process: object) -> Batch | None:
         """Let a source end, unless the stage has had its end from another process."""
-        key, last = (source, process), self._last[entry]
+        key = (source, process)
+        last = self._last[entry]
         ended = self._repeated[entry].pop(key, -1) == math.inf
         if self._owner(source) is process:
             last[key] = math.inf

@@ -31,9 +31,13 @@ class WorkerGrowth:
     """
 
     def __init__(
-        self, processes: WorkerProcesses, spares: SpareWorkers, sources: SourceScheduler, limits: Counter[str],
+        self,
+        processes: WorkerProcesses,
+        spares: SpareWorkers,
+        sources: SourceScheduler,
+        limits: Counter[str],
         may_grow: Callable[[], bool],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.limits = limits
         self._processes = processes
         self._spares = spares

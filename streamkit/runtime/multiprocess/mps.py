@@ -48,9 +48,13 @@ def client_trouble(environment: Mapping[str, str]) -> str | None:
     """Why a process with these variables cannot use the GPU; None if it can. Starts a process."""
     try:
         done = subprocess.run(
-            [sys.executable, *_QUICK, "-c", _CLIENT], env={**os.environ, **environment}, capture_output=True,
-            text=True, timeout=_CLIENT_S, check=False,
-        )  # fmt: skip
+            [sys.executable, *_QUICK, "-c", _CLIENT],
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            timeout=_CLIENT_S,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"a process that uses it does not start ({error})"
     code = done.stdout.strip() if done.returncode == 0 else f"exit code {done.returncode}"
@@ -60,7 +64,8 @@ def client_trouble(environment: Mapping[str, str]) -> str | None:
 def become_client(environment: Mapping[str, str], device: int) -> None:
     """Create the CUDA context of a device in this process, as a client of the daemon with these variables."""
     os.environ.update(environment)
-    cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+    cuda = ctypes.CDLL("libcuda.so.1")
+    context = ctypes.c_void_p()
     if not cuda.cuInit(0):
         cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
 
@@ -140,7 +145,8 @@ class MpsDaemon:
         Killing a client with work in flight may leave the server, and with it the other clients, unusable; work that
         never ends is always in flight. See "terminate_client" in NVIDIA's documentation of MPS.
         """
-        control, environment = find_control(), {**os.environ, **self.environment}
+        control = find_control()
+        environment = {**os.environ, **self.environment}
         if not self.active or control is None:
             return
         for server in (mps_guard.ask(control, "get_server_list", environment, _TERMINATE_S) or "").split():
@@ -192,8 +198,11 @@ class MpsDaemon:
         try:
             self._guard = guard = subprocess.Popen(
                 [sys.executable, *_QUICK, mps_guard.__file__, control, folder],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
-            )  # fmt: skip
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
         except OSError as error:
             shutil.rmtree(folder, ignore_errors=True)
             return f"its guard does not start ({error})"

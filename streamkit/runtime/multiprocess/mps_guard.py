@@ -36,9 +36,14 @@ def ask(control: str, order: str, environment: Mapping[str, str], within_s: floa
     """Send an order to a daemon; return its answer, or None if there is no daemon or it does not answer."""
     try:
         done = subprocess.run(
-            [control], input=f"{order}\n", env=dict(environment), capture_output=True, text=True, timeout=within_s,
+            [control],
+            input=f"{order}\n",
+            env=dict(environment),
+            capture_output=True,
+            text=True,
+            timeout=within_s,
             check=False,
-        )  # fmt: skip
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None
@@ -75,9 +80,13 @@ def _start(control: str, folder: Path, environment: Mapping[str, str]) -> tuple[
             (folder / name).mkdir(mode=0o700)
         with output.open("wb") as file:
             daemon = subprocess.Popen(
-                [control, "-f"], stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=dict(environment),
+                [control, "-f"],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                env=dict(environment),
                 start_new_session=True,
-            )  # fmt: skip
+            )
     except OSError as error:
         return None, str(error)
     until_s = time.monotonic() + _READY_S

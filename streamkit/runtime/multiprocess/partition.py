@@ -23,7 +23,7 @@ _BATCH_FIELDS = {"pixels": "pixels", "tensor": "tensors", "outputs": "network ou
 
 def assign_sources(
     graph: Graph, counts: Sequence[int] | None = None, *, keep_running: bool = False
-) -> list[tuple[str, list[str]]]:  # fmt: skip
+) -> list[tuple[str, list[str]]]:
     """Assign the sources to the processes of the pipeline, round robin in the order of the YAML.
 
     Args:

@@ -39,7 +39,7 @@ _taking = threading.Lock()
 
 def prestart_workers(
     pipeline: Path, set_: Mapping[str, str], device: str | None = None, *, realtime: bool = False
-) -> None:  # fmt: skip
+) -> None:
     """Start the worker processes that a pipeline will probably need; none without a GPU, or if it needs only one.
 
     Call it at the beginning of a command: what the processes print to standard output goes to standard error.

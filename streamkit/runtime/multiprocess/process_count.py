@@ -250,9 +250,14 @@ def source_loads(
 
 
 def plan_here(
-    graph: Graph, *, keep_running: bool = False, realtime: bool = False,
-    facts: Mapping[str, SourceFacts] | None = None, independent: bool = False, extra_us: float = 0.0,
-) -> ProcessPlan:  # fmt: skip
+    graph: Graph,
+    *,
+    keep_running: bool = False,
+    realtime: bool = False,
+    facts: Mapping[str, SourceFacts] | None = None,
+    independent: bool = False,
+    extra_us: float = 0.0,
+) -> ProcessPlan:
     """Choose the number of processes on this machine: probes files, cores and free device memory; see
     `plan_processes`. Creates no CUDA context.
 
@@ -267,12 +272,19 @@ def plan_here(
     on_gpu = any(device.kind == "cuda" for device in devices)
     free = [_free_bytes(device) for device in devices]
     return plan_processes(
-        graph, devices, cores=cores(), keep_running=keep_running, realtime=realtime,
-        facts=probe_sources(graph) if on_gpu and facts is None else facts, free_bytes=free,
-        independent=independent, extra_us=extra_us, network_fps=[network_fps(graph, device) for device in devices],
+        graph,
+        devices,
+        cores=cores(),
+        keep_running=keep_running,
+        realtime=realtime,
+        facts=probe_sources(graph) if on_gpu and facts is None else facts,
+        free_bytes=free,
+        independent=independent,
+        extra_us=extra_us,
+        network_fps=[network_fps(graph, device) for device in devices],
         queue_shares=[queue_share(graph, device) for device in devices],
         figures=[figures_of(device) for device in devices],
-    )  # fmt: skip
+    )
 
 
 def figures_of(device: Device) -> dict[str, GpuFigure]:
@@ -372,7 +384,8 @@ def _arithmetics(graph: Graph, device: Device) -> Iterator[str]:
     for node in graph.nodes.values():
         if "outputs" in node.type.spec.writes:
             options = node.options
-            engine, precision = options.get("engine", "auto"), options.get("precision", "auto")
+            engine = options.get("engine", "auto")
+            precision = options.get("precision", "auto")
             yield f"{node.table}: {describe_arithmetic(options['model'], engine, precision, device)}"
 
 
@@ -434,12 +447,18 @@ class _Demand:
 
 
 def _demand(
-    source: SourceConfig, facts: SourceFacts, stages_us: float, realtime: bool, file_codec: str,
+    source: SourceConfig,
+    facts: SourceFacts,
+    stages_us: float,
+    realtime: bool,
+    file_codec: str,
     figures: Mapping[str, GpuFigure],
-) -> _Demand:  # fmt: skip
+) -> _Demand:
     """The demand of one source, as if it had the decoders alone."""
-    options, video = source.options, issubclass(source.type, VideoSource)
-    uri, pace = str(options.get("uri", "")), options.get("pace")
+    options = source.options
+    video = issubclass(source.type, VideoSource)
+    uri = str(options.get("uri", ""))
+    pace = options.get("pace")
     recorded = issubclass(source.type, PacedSource) and (not video or is_path(uri))
     if pace is None and realtime:
         pace = "realtime"
@@ -535,7 +554,8 @@ def _longest_interval(graph: Graph) -> int:
 
 def _after_base(nodes: Sequence[Node]) -> list[Node]:
     """The nodes that the lock time of a frame does not contain: all but one model and one sink without pixels."""
-    left, seen = [], set()
+    left = []
+    seen = set()
     for node in nodes:
         kind = "model" if "outputs" in node.type.spec.writes else "sink" if _is_plain_sink(node) else ""
         if not kind or kind in seen:
@@ -550,7 +570,8 @@ def _is_plain_sink(node: Node) -> bool:
 
 def _stage_us(node: Node) -> float:
     """Lock time of a stage per frame, in microseconds."""
-    kind, spec = node.type, node.type.spec
+    kind = node.type
+    spec = node.type.spec
     if issubclass(kind, Emitter):
         return EMITTER_US
     if "outputs" in spec.writes:
@@ -595,9 +616,15 @@ def _limits(sources: int, cores: int, free_bytes: int | None) -> list[tuple[int,
 
 
 def _device_plan(
-    device: Device, share: Sequence[_Demand], bounds: Sequence[tuple[int, str]], keep_running: bool,
-    configured: int | None, forced: str, figures: Mapping[str, GpuFigure], min_processes: int = 1,
-) -> DevicePlan:  # fmt: skip
+    device: Device,
+    share: Sequence[_Demand],
+    bounds: Sequence[tuple[int, str]],
+    keep_running: bool,
+    configured: int | None,
+    forced: str,
+    figures: Mapping[str, GpuFigure],
+    min_processes: int = 1,
+) -> DevicePlan:
     """The plan of one device with the sources of `share`, at least `min_processes`, within the machine's bounds."""
     room = min(bounds, key=itemgetter(0))
     per_source = (max(1, len(share)), "one process per source")

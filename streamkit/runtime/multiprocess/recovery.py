@@ -57,9 +57,17 @@ class Recovery:
     """
 
     def __init__(
-        self, run: RecoveringRun, processes: WorkerProcesses, sources: SourceScheduler, spares: SpareWorkers,
-        stages: ParentStages, *, changing: threading.RLock, keep_running: bool, clock: Callable[[], float],
-    ) -> None:  # fmt: skip
+        self,
+        run: RecoveringRun,
+        processes: WorkerProcesses,
+        sources: SourceScheduler,
+        spares: SpareWorkers,
+        stages: ParentStages,
+        *,
+        changing: threading.RLock,
+        keep_running: bool,
+        clock: Callable[[], float],
+    ) -> None:
         self.dead: list[WorkerHandle] = []
         self.restarted = 0
         self._run = run
@@ -127,14 +135,14 @@ class Recovery:
 
     def _restart(
         self, worker: WorkerHandle, ids: Sequence[str], ending: bool, of_source: bool
-    ) -> list[RestartedSource]:  # fmt: skip
+    ) -> list[RestartedSource]:
         """Restart the sources of one process; those that cannot be restarted fail."""
         if not ids and not ending:
             logger.error(str(worker.failure))
         take_spare = partial(self._spares.take, worker.device, *self._spares.limits)
-        restarted = [] if ending else self._sources.restart(
-            ids, self._stages, of_source=of_source, take_spare=take_spare
-        )  # fmt: skip
+        restarted = (
+            [] if ending else self._sources.restart(ids, self._stages, of_source=of_source, take_spare=take_spare)
+        )
         again = {source.id for source in restarted}
         self._give_up(worker, [id_ for id_ in ids if id_ not in again])
         self._stages.forget_process(worker)

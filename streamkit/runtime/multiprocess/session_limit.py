@@ -42,9 +42,12 @@ def session_limits(devices: Iterable[Device]) -> dict[str, SessionLimit]:
 
 
 def sources_beyond(
-    sources: Iterable[SourceConfig], shares: Sequence[tuple[str, Sequence[str]]], limits: Mapping[str, SessionLimit], *,
+    sources: Iterable[SourceConfig],
+    shares: Sequence[tuple[str, Sequence[str]]],
+    limits: Mapping[str, SessionLimit],
+    *,
     realtime: bool = False,
-) -> dict[str, str]:  # fmt: skip
+) -> dict[str, str]:
     """The sources that are refused, by id, with the reason: the last ones in the order of the YAML.
 
     A camera and a recording with a pace have a session for as long as they are read. Other recordings take turns, so

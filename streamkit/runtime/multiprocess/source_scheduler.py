@@ -76,10 +76,15 @@ class SourceScheduler:
     """
 
     def __init__(
-        self, sources: Sequence[SourceConfig], yaml_sources: Sequence[SourceConfig],
-        removed: Callable[[], RemovedSources], keep_running: bool, paused: Iterable[str] = (),
-        policy: PlacementPolicy = _ONE_MACHINE, clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+        self,
+        sources: Sequence[SourceConfig],
+        yaml_sources: Sequence[SourceConfig],
+        removed: Callable[[], RemovedSources],
+        keep_running: bool,
+        paused: Iterable[str] = (),
+        policy: PlacementPolicy = _ONE_MACHINE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.states: dict[str, SourceState] = {source.id: SourceState() for source in sources}
         self.stopping = False
         self.lost = 0
@@ -251,7 +256,8 @@ class SourceScheduler:
 
     def _order(self, id_: str, *, in_yaml: bool = False) -> SourceOrder:
         """What a process needs to read a source; `in_yaml` refers to that of the YAML if it is unchanged."""
-        config, number = self._configs[id_], next(self._orders)
+        config = self._configs[id_]
+        number = next(self._orders)
         self._numbers[id_] = number
         entry = None if in_yaml and self._yaml_sources.get(id_) is config else source_entry(config)
         return SourceOrder(id_, number, entry, id_ in self._paused, self._after.get(id_))
@@ -330,9 +336,13 @@ class SourceScheduler:
             self._count_lost(state)
 
     def restart(
-        self, ids: Sequence[str], sinks: DeliveredFrames, *, of_source: bool = False,
+        self,
+        ids: Sequence[str],
+        sinks: DeliveredFrames,
+        *,
+        of_source: bool = False,
         take_spare: Callable[[], SourceProcess | None] = lambda: None,
-    ) -> list[RestartedSource]:  # fmt: skip
+    ) -> list[RestartedSource]:
         """Move the sources of one process that has died to others.
 
         A camera and a looped file continue their indices and times; a file is read from its beginning.
@@ -364,7 +374,8 @@ class SourceScheduler:
         before = self._owners[id_]
         self._restarts.add(id_)
         self._passed_on.discard(id_)
-        old, lost = self.states[id_], 0
+        old = self.states[id_]
+        lost = 0
         if self._continues(id_):
             lost = self._count_lost(old)
             if (after := self._frame_before(id_, sinks.delivered(id_, before), now_s)) is not None:

@@ -38,9 +38,14 @@ class SpareWorkers:
     """
 
     def __init__(
-        self, processes: WorkerProcesses, sources: SourceScheduler, limits: Mapping[str, int],
-        ending: Callable[[], bool], changing: threading.RLock, clock: Callable[[], float],
-    ) -> None:  # fmt: skip
+        self,
+        processes: WorkerProcesses,
+        sources: SourceScheduler,
+        limits: Mapping[str, int],
+        ending: Callable[[], bool],
+        changing: threading.RLock,
+        clock: Callable[[], float],
+    ) -> None:
         self.limits = dict(limits)
         self._processes = processes
         self._sources = sources

@@ -164,7 +164,7 @@ def _import_packages(more: Sequence[str]) -> None:
 
 def _begin(
     link: ParentConnection, job: WorkerConfig, has_variables: threading.Event
-) -> tuple[list[messages.Order], Device]:  # fmt: skip
+) -> tuple[list[messages.Order], Device]:
     """Wait for the order `Begin` with the variables that the device needs; then prepare the device and the process.
 
     The parent starts MPS meanwhile, which must be there before this process uses CUDA.
@@ -236,10 +236,16 @@ class WorkerPipeline(PipelineRun):
     """The pipeline of one worker process. It runs until the parent says that no further sources come."""
 
     def __init__(
-        self, graph: Graph, device: Device, job: WorkerConfig, link: ParentConnection, uplink: Uplink,
-        gallery: RemoteGallery | None = None, early: Sequence[messages.Order] = (),
+        self,
+        graph: Graph,
+        device: Device,
+        job: WorkerConfig,
+        link: ParentConnection,
+        uplink: Uplink,
+        gallery: RemoteGallery | None = None,
+        early: Sequence[messages.Order] = (),
         trace: Recorder | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(graph, device, job.run, trace=trace, live=None if gallery is None else gallery.live)
         self.carried = job.carried
         self.alarms.disable()  # the parent evaluates them for all processes

@@ -76,9 +76,13 @@ class WorkerProcesses:
     """
 
     def __init__(
-        self, devices: Sequence[str], job: Callable[[WorkerHandle], WorkerConfig],
-        receive_frames: Callable[[WorkerHandle], None], changing: threading.RLock, machine: Machine,
-    ) -> None:  # fmt: skip
+        self,
+        devices: Sequence[str],
+        job: Callable[[WorkerHandle], WorkerConfig],
+        receive_frames: Callable[[WorkerHandle], None],
+        changing: threading.RLock,
+        machine: Machine,
+    ) -> None:
         self._clock = machine.clock
         self.workers = [
             WorkerHandle(device=device, number=number, clock=machine.clock) for number, device in enumerate(devices)
@@ -107,9 +111,13 @@ class WorkerProcesses:
         With `expected_live`, it is a spare one for so many live sources.
         """
         worker = WorkerHandle(
-            device=device, number=len(self.workers), additional=additional, spare=expected_live > 0,
-            expected_live=expected_live, clock=self._clock,
-        )  # fmt: skip
+            device=device,
+            number=len(self.workers),
+            additional=additional,
+            spare=expected_live > 0,
+            expected_live=expected_live,
+            clock=self._clock,
+        )
         self._start(worker)
         self.workers.append(worker)
         return worker
@@ -204,7 +212,7 @@ def may_go(workers: Sequence[WorkerHandle], *, files_only: bool) -> bool:
 
 def receive_frames(
     worker: WorkerHandle, stages: ParentStages, sources: SourceScheduler, fail: Callable[[BaseException], None]
-) -> None:  # fmt: skip
+) -> None:
     """Pass the frames of one process to the parent's stages, until the process has closed its pipe or exited."""
     try:
         while True:

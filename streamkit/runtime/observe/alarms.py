@@ -97,13 +97,20 @@ class Alarms:
         addresses: addresses of the sources, by id.
         fail: receives an error that ends the run.
         ending: whether the run is ending; no alarm is raised then, as sources send no more frames.
+        wall_clock: seconds since 1970, for the events.
     """
 
     def __init__(
-        self, configs: Sequence[AlarmConfig], snapshot: Callable[[], HealthSnapshot],
-        runners: Sequence[Runner], addresses: Mapping[str, str], fail: Fail,
+        self,
+        configs: Sequence[AlarmConfig],
+        snapshot: Callable[[], HealthSnapshot],
+        runners: Sequence[Runner],
+        addresses: Mapping[str, str],
+        fail: Fail,
         ending: Callable[[], bool] = lambda: False,
-    ) -> None:  # fmt: skip
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._wall_clock = wall_clock
         self._snapshot = snapshot
         self._runners = runners
         self._addresses = addresses
@@ -119,7 +126,7 @@ class Alarms:
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:
         """Evaluate the alarms once a second while the block runs."""
-        with PeriodicTimer(EVERY_S, self._tick) if self._watches else contextlib.nullcontext():
+        with PeriodicTimer(EVERY_S, self.evaluate) if self._watches else contextlib.nullcontext():
             yield
 
     def disable(self) -> None:
@@ -159,7 +166,8 @@ class Alarms:
 
     # ------------------------------------------------------------------------------------------------- evaluation
 
-    def _tick(self) -> None:
+    def evaluate(self) -> None:
+        """Evaluate the alarms on the current facts, unless the run is ending; `evaluating` calls it."""
         try:
             facts = self._latest = self._snapshot()
             if not self._ending():
@@ -203,14 +211,15 @@ class Alarms:
 
     def _report(self, watch: _Watch, change: FactChange, values: Mapping[str, Value], facts: HealthSnapshot) -> None:
         """Report that an alarm was raised or cleared."""
-        key, subject = change.item, self._subject(change.item, facts)
+        key = change.item
+        subject = self._subject(change.item, facts)
         event_values = {
             name: values[name]
             for name in dict.fromkeys([*watch.config.facts, "cause"])
             if values.get(name, math.nan) == values.get(name)
         }
         if change.kind == "raised":
-            shown = ActiveAlarm(watch.config.name, key, time.time(), _raised_text(watch.config, values, subject))
+            shown = ActiveAlarm(watch.config.name, key, self._wall_clock(), _raised_text(watch.config, values, subject))
             with self._lock:
                 watch.count += 1
                 watch.raised[key] = _Raised(shown, subject, values, values)
@@ -231,7 +240,8 @@ class Alarms:
     def _publish(
         self, config: AlarmConfig, key: str, kind: str, text: str, values: Mapping[str, Value], facts: HealthSnapshot
     ) -> None:
-        now_s, name = time.time(), config.name
+        now_s = self._wall_clock()
+        name = config.name
         data = {
             "alarm": name,
             "text": text,
@@ -251,7 +261,7 @@ class Alarms:
             OutputError: an emitter's spool cannot be written, or is full and configured to stop the run.
         """
         self.events[event.kind] += 1
-        self._send(event, time.time(), (0, 0), None)
+        self._send(event, self._wall_clock(), (0, 0), None)
 
     def _send(self, event: Event, now_s: float, size: tuple[int, int], wanted: Collection[str] | None) -> None:
         for seen in self._listeners:
@@ -338,7 +348,8 @@ def recovery_text(
     """
     if not facts or facts[0] not in _BACK:
         return None
-    then_s, now_s = float(before.get(facts[0], 0.0)), float(now.get(facts[0], 0.0))
+    then_s = float(before.get(facts[0], 0.0))
+    now_s = float(now.get(facts[0], 0.0))
     if now_s >= then_s:  # it is still away; the alarm was cleared by its schedule
         return None
     return f'{subject.word} "{subject.source}" is back after {duration_text(then_s + lasted_s)}'

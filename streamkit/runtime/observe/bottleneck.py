@@ -18,7 +18,9 @@ GPU = "wait for the GPU"
 PACE = ("wait for the pace", "wait for packets")  # waits of sources that do not depend on the load
 BUSY = 0.7
 """Share of time from which a lane may be the limit."""
-_MUCH, _LITTLE = 0.2, 0.05  # shares of time
+# shares of time
+_MUCH = 0.2
+_LITTLE = 0.05
 _LIMITS = {DECODE: "decoding is the limit", "network": "the network is the limit", "output": "writing is the limit"}
 
 
@@ -124,7 +126,8 @@ def find_bottleneck(usages: Sequence[LaneUsage], roles: Mapping[str, str]) -> st
     if not lanes:
         return None
     top = max(lanes, key=lambda use: use.busy)
-    stage, share = top.busiest_stage, top.work_s[top.busiest_stage] / top.total_s
+    stage = top.busiest_stage
+    share = top.work_s[top.busiest_stage] / top.total_s
     if top.busy < BUSY:
         return f"{stage} is busy most, {_percent(top.busy)} of the time: {_idle(usages)}"
     busy = [use for use in lanes if use.busy >= BUSY]

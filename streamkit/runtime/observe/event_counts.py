@@ -56,7 +56,8 @@ class EventCounter:
         """Count an event."""
         data = event.data if event.stage in self._shaped else {}
         shape = str(data.get("line", data.get("zone", "")))
-        direction, label = str(data.get("direction", "")), str(data.get("label", ""))
+        direction = str(data.get("direction", ""))
+        label = str(data.get("label", ""))
         series = EventSeries(event.source, event.stage, event.kind, shape, direction, label)
         with self._lock:
             self._counts[series] += 1

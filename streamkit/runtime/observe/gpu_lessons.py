@@ -71,10 +71,14 @@ class LockLesson:
     """
 
     def __init__(
-        self, gpu: str, expected_us: Mapping[str, float], states: States, counts: Callable[[], Mapping[str, int]],
+        self,
+        gpu: str,
+        expected_us: Mapping[str, float],
+        states: States,
+        counts: Callable[[], Mapping[str, int]],
         gpu_use: Callable[[], float | None],
         sampler: Callable[[], LockSampler] = GilSampler,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._gpu = gpu
         self._expected_us = expected_us
         self._source_states = states

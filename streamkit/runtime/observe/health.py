@@ -102,10 +102,13 @@ class Observer:
     """
 
     def __init__(
-        self, wanted: Iterable[str], states: Callable[[], Mapping[str, SourceState]],
-        runners: Sequence[Runner], folders: Sequence[Path] = (),
+        self,
+        wanted: Iterable[str],
+        states: Callable[[], Mapping[str, SourceState]],
+        runners: Sequence[Runner],
+        folders: Sequence[Path] = (),
         device: Device | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._wanted = frozenset(wanted)
         self._states = states
         self._runners = runners
@@ -226,7 +229,8 @@ class _SourceHistory:
         return facts
 
     def _shares(self, now_s: float) -> dict[str, Value]:
-        state, counts = self.state, self._counts
+        state = self.state
+        counts = self._counts
         counts.append((now_s, state.frames, state.dropped, state.failed))
         while len(counts) > 2 and now_s - counts[1][0] >= _SHARE_S:
             counts.popleft()
@@ -278,7 +282,8 @@ def folders(graph: Graph) -> list[Path]:
 
 def _keep_largest(snapshot: HealthSnapshot, name: str, value: float, about: str) -> None:
     if name not in snapshot.about or value > snapshot.pipeline[name]:
-        snapshot.pipeline[name], snapshot.about[name] = value, about
+        snapshot.pipeline[name] = value
+        snapshot.about[name] = about
 
 
 def _disk(snapshot: HealthSnapshot, folder: Path) -> None:
@@ -289,7 +294,8 @@ def _disk(snapshot: HealthSnapshot, folder: Path) -> None:
         return
     if not use.total:
         return
-    free_gb, share = use.free / 1e9, 1 - use.free / use.total
+    free_gb = use.free / 1e9
+    share = 1 - use.free / use.total
     if free_gb < snapshot.pipeline.get("disk_free_gb", math.inf):
         snapshot.pipeline |= {"disk_free_gb": free_gb, "disk_used_share": share}
         name = "the working folder" if folder == Path() else str(folder)

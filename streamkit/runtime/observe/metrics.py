@@ -123,8 +123,9 @@ class PipelineCollector(Collector):
         objects = {series: n for series, n in counts.items() if series.stage in shaped}
         crossed = (
             (of.source, of.stage, of.shape, of.direction, of.label, n)
-            for of, n in objects.items() if of.kind == "crossed"
-        )  # fmt: skip
+            for of, n in objects.items()
+            if of.kind == "crossed"
+        )
         yield counter("line_crossings", "Objects that crossed a line", "source stage line direction class", crossed)
         entered = ((of.source, of.stage, of.shape, of.label, n) for of, n in objects.items() if of.kind == "entered")
         yield counter("zone_entries", "Objects that entered a zone", "source stage zone class", entered)
@@ -169,7 +170,8 @@ def _family(kind: Any, name: str, text: str, labels: str, rows: Iterable[tuple[A
     return family
 
 
-counter, gauge = partial(_family, CounterMetricFamily), partial(_family, GaugeMetricFamily)
+counter = partial(_family, CounterMetricFamily)
+gauge = partial(_family, GaugeMetricFamily)
 
 
 def histogram(name: str, text: str, label: str, values: Iterable[tuple[str, Histogram | None]]) -> Metric:

@@ -91,9 +91,16 @@ class OtlpMetrics:
             each = [count - before for before, count in zip((0, *counts), counts, strict=False)]
             start_ns = self._since((next(iter(samples)).name, labels), counts[-1])
             yield HistogramDataPoint(
-                dict(labels), start_ns, now_ns, counts[-1], histogram["sum"], each, bounds[:-1],
-                min=None, max=None,  # type: ignore[arg-type]  # unknown
-            )  # fmt: skip
+                dict(labels),
+                start_ns,
+                now_ns,
+                counts[-1],
+                histogram["sum"],
+                each,
+                bounds[:-1],
+                min=None,  # type: ignore[arg-type]  # unknown
+                max=None,  # type: ignore[arg-type]
+            )
 
     def _since(self, key: _Key, value: float) -> int:
         """When a counter began to count."""

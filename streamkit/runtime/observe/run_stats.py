@@ -140,9 +140,16 @@ def _source(state: SourceState, loop_busy: int, seconds: float) -> SourceStats:
     running = state.rated and not state.done
     fps = round(state.fps_out, 2) if running else _rate(state.out, seconds)
     return SourceStats(
-        state.state, state.frames, state.out, fps, dropped, state.failed, state.reconnects,
-        state.further(SourceStats.__slots__), state.error,
-    )  # fmt: skip
+        state.state,
+        state.frames,
+        state.out,
+        fps,
+        dropped,
+        state.failed,
+        state.reconnects,
+        state.further(SourceStats.__slots__),
+        state.error,
+    )
 
 
 def _rate(frames: int, seconds: float) -> float:

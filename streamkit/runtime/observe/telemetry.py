@@ -35,9 +35,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ENDPOINTS = (
-    "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
-)  # fmt: skip
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
 """Environment variables that turn the export on."""
 
 FLUSH_S = 3.0
@@ -287,7 +285,8 @@ def _interval_s() -> float:
 
 # --------------------------------------------------------------------------------------------------------- sampling
 
-_BURST, _PER_S = 10.0, 1.0
+_BURST = 10.0
+_PER_S = 1.0
 
 
 class SpanLimit:
@@ -326,9 +325,15 @@ def _sampler(limit: SpanLimit | None) -> Any:
 
     class RateLimited(Sampler):
         def should_sample(
-            self, parent_context: Any, trace_id: int, name: str, kind: Any = None, attributes: Any = None, *_: Any,
+            self,
+            parent_context: Any,
+            trace_id: int,
+            name: str,
+            kind: Any = None,
+            attributes: Any = None,
+            *_: Any,
             **__: Any,
-        ) -> SamplingResult:  # fmt: skip
+        ) -> SamplingResult:
             sampled = take(name)
             return SamplingResult(Decision.RECORD_AND_SAMPLE if sampled else Decision.DROP, attributes)
 
@@ -354,7 +359,8 @@ class _SdkLog(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a message, unless it only says that a failure is final."""
-        text, signal = record.getMessage(), "metrics" if "metric" in record.name else "traces"
+        text = record.getMessage()
+        signal = "metrics" if "metric" in record.name else "traces"
         if _REASON.search(text) or not self.last.get(signal):
             self.last[signal] = text
 
@@ -388,7 +394,8 @@ class _Outcomes:
                 reason = mask(_reason(self._log.last.get(self._signal, "")))
                 rest = "the run continues, and its report counts failed exports"
                 logger.warning(f"telemetry cannot be sent to {place}: {reason}; {rest}")
-        self._fails, self._log.last[self._signal] = not done, ""
+        self._fails = not done
+        self._log.last[self._signal] = ""
 
     def close(self) -> None:
         """Note that the last export has not ended; whatever comes of it is not counted again."""

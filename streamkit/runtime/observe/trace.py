@@ -167,7 +167,8 @@ class ThreadTrack(Spans):
 
     def end(self, kind: str, about: Mapping[str, Any] | None = None) -> None:
         """End the newest span."""
-        now, span = time.perf_counter(), self._open.pop()
+        now = time.perf_counter()
+        span = self._open.pop()
         if self._nvtx is not None:
             self._nvtx.pop_range()
         cpu = None if kind == "wait" else (span.cpu_s, time.thread_time() - span.cpu_s)
@@ -183,7 +184,8 @@ class ThreadTrack(Spans):
         self._trace.log.add(TraceEvent(self.number, "gpu", name, start_s, ended_s, None, about))
 
     def _sum(self, kind: str, span: _OpenSpan, now: float, cpu_s: float) -> None:
-        started, sums = self._trace.started_s, self.sums
+        started = self._trace.started_s
+        sums = self.sums
         if now <= started:
             return
         start = max(span.start_s, started)
@@ -302,7 +304,7 @@ class Trace(Recorder):
 
     def __init__(self, path: str | Path, *, keep: int = 200_000) -> None:
         super().__init__(keep)
-        self._path = path
+        self.path = path
         self._write = ReportFile(Path(path))
         self._keep = keep
         self.epoch_s = time.perf_counter()
@@ -337,16 +339,19 @@ class Trace(Recorder):
             usages, {id_: role for recording in recordings.values() for id_, role in recording.roles.items()}
         )
         events = [recording.events for recording in recordings.values()]
-        written, dropped = sum(len(first) + len(last) for first, last, _ in events), sum(log[2] for log in events)
+        written = sum(len(first) + len(last) for first, last, _ in events)
+        dropped = sum(log[2] for log in events)
         about: dict[str, Any] = {
-            "made by": f"streamkit {__version__}", "limit": text, "events omitted": dropped,
+            "made by": f"streamkit {__version__}",
+            "limit": text,
+            "events omitted": dropped,
             "waits not shown": f"shorter than {_SHORT_S * 1e6:.0f} µs; they are in the shares",
             "shares of time": {use.name: use.summary() for use in usages},
-        }  # fmt: skip
+        }
         if missing:
             about["processes without events"] = missing
         self._write(_as_text(recordings, self.epoch_s, about))
-        lines = [f"profile: {self._path}, {written:,} events; ui.perfetto.dev opens it"]
+        lines = [f"profile: {self.path}, {written:,} events; ui.perfetto.dev opens it"]
         if dropped:
             lines.append(f"profile: {dropped:,} events in the middle are omitted, to bound memory and file size")
         if missing:
@@ -426,7 +431,8 @@ def _events(recording: Recording, ids: Sequence[tuple[int, int]], epoch_s: float
 
 def _event(event: TraceEvent, ids: Sequence[tuple[int, int]], epoch_s: float) -> dict[str, Any]:
     pid, tid = ids[event.track]
-    start_ns, end_ns = _ns(event.start_s, epoch_s), _ns(event.ended_s, epoch_s)
+    start_ns = _ns(event.start_s, epoch_s)
+    end_ns = _ns(event.ended_s, epoch_s)
     fields: dict[str, Any] = {"name": event.name, "pid": pid, "ts": start_ns / 1e3}
     if event.kind == "queue":
         return {**fields, "ph": "C", "args": event.about}

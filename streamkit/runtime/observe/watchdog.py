@@ -35,7 +35,8 @@ class Watchdog:
         """Log each call once when it exceeds the limit, and once when it returns."""
         now_s = time.monotonic()
         for runner in self._runners:
-            call, call_start_s = runner.call, self._hung.get(id(runner))
+            call = runner.call
+            call_start_s = self._hung.get(id(runner))
             if call_start_s is not None and (call is None or call[0] != call_start_s):
                 del self._hung[id(runner)]
                 text = f"{runner.node.id}: the call that hung has returned after {now_s - call_start_s:.0f} s"

@@ -45,9 +45,7 @@ class PreviewDemand:
         event_images_per_s: maximum number of images made for events of one source per second.
     """
 
-    def __init__(
-        self, images_per_s: float = IMAGES_PER_S, event_images_per_s: float = EVENT_IMAGES_PER_S
-    ) -> None:  # fmt: skip
+    def __init__(self, images_per_s: float = IMAGES_PER_S, event_images_per_s: float = EVENT_IMAGES_PER_S) -> None:
         self.images_per_s = images_per_s
         self.event_images_per_s = event_images_per_s
         self._requested: dict[str, float] = {}

@@ -76,7 +76,7 @@ class Gallery(PreviewDemand):
 
     def __init__(
         self, images_per_s: float = IMAGES_PER_S, event_images_per_s: float = EVENT_IMAGES_PER_S, keep: int = KEEP
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(images_per_s, event_images_per_s)
         self.keep = keep
         self.live = LiveHub()

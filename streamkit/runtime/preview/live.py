@@ -21,7 +21,8 @@ from weakref import WeakValueDictionary, ref
 WANTED_FOR_S = 3.0
 """Seconds for which video and records of a source are still made after the last request."""
 
-MAX_WAITING, MAX_WAITING_BYTES = 64, 8_000_000
+MAX_WAITING = 64
+MAX_WAITING_BYTES = 8_000_000
 """Maximum number and size of the fragments that wait for one viewer."""
 
 _MAX_RECORDS = 1000  # that wait for one viewer
@@ -143,7 +144,8 @@ class LiveDemand:
         lost = 0
         for results in filter(None, [queue() for queue in self._results]):
             more, more_lost = results.make_records()
-            records, lost = records + more, lost + more_lost
+            records = records + more
+            lost = lost + more_lost
         return records, lost
 
     def order(self, source: str, wish: LiveWish) -> None:

@@ -35,9 +35,12 @@ class PacketTap:
     """
 
     def __init__(
-        self, source: str, live: LiveReceiver, ring: PacketRing | None = None,
+        self,
+        source: str,
+        live: LiveReceiver,
+        ring: PacketRing | None = None,
         clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._source = source
         self._live = live
         self._ring = ring
@@ -79,9 +82,15 @@ class PacketTap:
             return
         assert self._stream is not None, "begin comes first"
         taken = TappedPacket(
-            bytes(packet), bool(packet.is_keyframe), packet.pts, packet.dts, self._clock(), generation, self._stream,
+            bytes(packet),
+            bool(packet.is_keyframe),
+            packet.pts,
+            packet.dts,
+            self._clock(),
+            generation,
+            self._stream,
             self._shift_s,
-        )  # fmt: skip
+        )
         if generation:
             starts = generation != self._viewed
             self._viewed = generation

@@ -125,9 +125,18 @@ class _LiveResults:
 def _without_pixels(frame: Frame) -> Frame:
     """What a record needs of a frame. The image and the packet, which have memory of their own, are left out."""
     without_pixels = Frame(
-        frame.source, frame.index, frame.pts_s, frame.width, frame.height, time_s=frame.time_s,
-        events=frame.events, facts=frame.facts, shown=frame.shown, error=frame.error, damaged=frame.damaged,
-    )  # fmt: skip
+        frame.source,
+        frame.index,
+        frame.pts_s,
+        frame.width,
+        frame.height,
+        time_s=frame.time_s,
+        events=frame.events,
+        facts=frame.facts,
+        shown=frame.shown,
+        error=frame.error,
+        damaged=frame.damaged,
+    )
     without_pixels._state.skipped_detectors = frame._state.skipped_detectors
     return without_pixels
 
@@ -142,9 +151,16 @@ def _drawable(table: Detections) -> Detections:
         return table
     extra = {name: table.extra[name] for name in table.extra if name not in private}
     return Detections(
-        table.xyxy, table.score, table.class_id, table.batch_row, table.track_id, table.labels, extra, table.row_id,
+        table.xyxy,
+        table.score,
+        table.class_id,
+        table.batch_row,
+        table.track_id,
+        table.labels,
+        extra,
+        table.row_id,
         skeleton=table.skeleton,
-    )  # fmt: skip
+    )
 
 
 def _with_shapes(frame: Frame, text: bytes) -> bytes:

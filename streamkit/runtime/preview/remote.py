@@ -47,9 +47,13 @@ class RemoteGallery(PreviewDemand):
     """
 
     def __init__(
-        self, send: Callable[[Any], None], *, images_per_s: float = IMAGES_PER_S,
-        event_images_per_s: float = EVENT_IMAGES_PER_S, keep: int = KEEP,
-    ) -> None:  # fmt: skip
+        self,
+        send: Callable[[Any], None],
+        *,
+        images_per_s: float = IMAGES_PER_S,
+        event_images_per_s: float = EVENT_IMAGES_PER_S,
+        keep: int = KEEP,
+    ) -> None:
         super().__init__(images_per_s, event_images_per_s)
         self._send = send
         self.live = RemoteLive(send)

@@ -34,13 +34,16 @@ from streamkit.runtime.preview.record_queue import RecordQueue
 
 logger = logging.getLogger(__name__)
 
-WIDTH, HEIGHT = 640, 480
+WIDTH = 640
+HEIGHT = 480
 """Maximum size of a small image, in pixels."""
 
 _QUALITY = 75
 _MAX_BYTES = 200_000
-_MAX_WAITING, _MAX_IMAGES = 2, 16  # batches whose images are not drawn yet; images of events of a batch
-_CLOSE_S, _POLL_S = 2.0, 0.005
+_MAX_WAITING = 2  # batches whose images are not drawn yet
+_MAX_IMAGES = 16  # of events of a batch
+_CLOSE_S = 2.0
+_POLL_S = 0.005
 _FAILED = "previews failed"
 
 
@@ -102,7 +105,8 @@ class Preview(BatchStage, name="preview"):
     def process(self, batch: Batch) -> Batch:
         """Pass the batch on unchanged. Images are drawn and encoded in the background: no frame waits for them."""
         self._count_failed()
-        now_s, room = time.monotonic(), len(self._background.unfinished()) < _MAX_WAITING
+        now_s = time.monotonic()
+        room = len(self._background.unfinished()) < _MAX_WAITING
         shown = ShownBatch(watched=self._watched(batch, now_s) if room else [])
         rows = {row for row, *_ in shown.watched}
         for row, frame in enumerate(batch.frames):
@@ -136,7 +140,8 @@ class Preview(BatchStage, name="preview"):
         if not (requested := self.gallery.requested):
             return []
         newest = {frame.source: row for row, frame in enumerate(batch.frames) if frame.source in requested}
-        under_way, due = self._delivery.under_way, []
+        under_way = self._delivery.under_way
+        due = []
         for source, row in newest.items():
             if source not in under_way and self.gallery.wants(source, now_s):
                 due.append((row, source, batch.frames[row].index, batch.frames[row].pts_s))

@@ -57,6 +57,7 @@ class ServeStore:
         folder: the data folder; created if needed.
         keep_events_s: how long events and images are kept, in seconds.
         keep_bytes: maximum size of the file; the oldest images are removed first, then the oldest events.
+        clock: monotonic time in seconds, for what is due.
 
     Attributes:
         counts: what was lost, because it could not be written in time, and what was removed, by cause.
@@ -66,7 +67,14 @@ class ServeStore:
         OutputError: the folder cannot be used.
     """
 
-    def __init__(self, folder: Path, keep_events_s: float = KEEP_EVENTS_S, keep_bytes: int = KEEP_BYTES) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        keep_events_s: float = KEEP_EVENTS_S,
+        keep_bytes: int = KEEP_BYTES,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
         self.counts = Counters()
         self.problem = ""
         self._keep_events_s = keep_events_s
@@ -139,20 +147,21 @@ class ServeStore:
         """
         self._sampler = sampler
         try:
-            with PeriodicTimer(_WRITE_EVERY_S, self._tick):
+            with PeriodicTimer(_WRITE_EVERY_S, self.write_due):
                 yield
         finally:
             self._retry_s = 0.0
             self._sampler = None
-            self._tick()
+            self.write_due()
             if self._connection is not None:
                 self._connection.close()
             self._database.close()
 
     # ---------------------------------------------------------------------------------------------------- writing
 
-    def _tick(self) -> None:
-        now_s = time.monotonic()
+    def write_due(self) -> None:
+        """Sample, write and tidy up what is due; `writing` calls it twice a second, on one thread."""
+        now_s = self._clock()
         if self._sampler is not None and now_s >= self._sample_s:
             self._sample_s = now_s + SAMPLE_EVERY_S
             self._sample(self._sampler)
@@ -179,7 +188,7 @@ class ServeStore:
             self._warn(f"the pipeline's state could not be sampled: {describe(error)}")
 
     def _failed(self, error: Exception) -> None:
-        self._retry_s = time.monotonic() + _RETRY_S
+        self._retry_s = self._clock() + _RETRY_S
         self.problem = f"events are not stored: {self._database.path} cannot be written: {describe(error)}"
         self._warn(self.problem)
         with contextlib.suppress(sqlite3.Error):

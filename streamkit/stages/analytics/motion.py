@@ -21,8 +21,12 @@ _KMH = 3.6  # km/h in a meter per second
 _SLACK = 0.9  # of the limit: below it a track no longer speeds
 _WIDEST = 4.0  # frame heights: almost no frame is wider
 _SLOWEST = 0.02  # frame heights per second: a slower track does not move
-_SIDES = {"up": ((0.0, 1.0), (0.0, 0.0)), "right": ((0.0, 0.0), (1.0, 0.0)),
-          "down": ((0.0, 0.0), (0.0, 1.0)), "left": ((1.0, 0.0), (0.0, 0.0))}  # fmt: skip
+_SIDES = {
+    "up": ((0.0, 1.0), (0.0, 0.0)),
+    "right": ((0.0, 0.0), (1.0, 0.0)),
+    "down": ((0.0, 0.0), (0.0, 1.0)),
+    "left": ((1.0, 0.0), (0.0, 0.0)),
+}
 
 Kmh = Annotated[float, Unit("km/h", minimum=0)]
 Degrees = Annotated[float, Unit("degrees", minimum=0, maximum=180)]
@@ -151,7 +155,9 @@ class Direction(MotionStage):
         """Process one frame of each of several sources; return (n,) headings in degrees, NaN if not moving."""
         rows, velocity = self._motion.update(step, step.xy)
         aspect = step.aspect[step.frame]
-        x, y = velocity[:, 0] * aspect, velocity[:, 1]  # in units of y, so that angles are those in the frame
+        # in units of y, so that angles are those in the frame
+        x = velocity[:, 0] * aspect
+        y = velocity[:, 1]
         slowest = _SLOWEST * step.height if self.min_speed is None else np.full(len(step.frames), self.min_speed)
         with np.errstate(invalid="ignore"):
             moves = np.hypot(x, y) > slowest[step.frame]

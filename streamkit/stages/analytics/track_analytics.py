@@ -266,7 +266,8 @@ def warn_outside(
     """
     for frame in frames:
         across, down = (frame.width, frame.height) if units == "share" else frame.shape_scale
-        width, height = frame.width / across, frame.height / down
+        width = frame.width / across
+        height = frame.height / down
         for name, shape in shapes.items() if again or frame._state.ordinal == 0 else ():
             if outside(shape, width, height, closed=closed):
                 which = ".".join(filter(None, (context.id, option, name)))

@@ -42,7 +42,8 @@ class SelectBestViews(
         rows = [row for row in np.flatnonzero(seen).tolist() if batch.frames[table.batch_row[row]].surface is not None]
         views = []
         for row in rows:
-            frame, (x, y, right, bottom) = batch.frames[table.batch_row[row]], rects[row].tolist()
+            frame = batch.frames[table.batch_row[row]]
+            x, y, right, bottom = rects[row].tolist()
             part = CropRequest(frame.surface, (frame.width, frame.height), (x, y, right, bottom))  # type: ignore[arg-type]
             views.append(ObjectView(frame.pts_s, frame.index, "", None, part, 0))
         measure(views)

@@ -67,7 +67,8 @@ class TestPattern(PacedSource):
 
         context = self.context
         rate = parameters["fps"]
-        width, height = int(parameters["width"]), int(parameters["height"])
+        width = int(parameters["width"])
+        height = int(parameters["height"])
         paint = _Painter(width, height)
         host = shared_pool(Device("cpu"))
         times = ((n, None, n / rate) for n in frame_range(whole["frames"], rate, self.start, self.end))

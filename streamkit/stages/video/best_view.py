@@ -67,7 +67,8 @@ def views_of(frame: Frame, of: Of | None, pad: float, max_size: int) -> Iterator
         if "predicted" in table.extra:
             seen = seen & ~np.asarray(table.extra["predicted"], bool)
         table = table[seen]
-        boxes, tracks = numbers_of(table, [frame])[:, :4], table.track_id.tolist()  # type: ignore[union-attr]
+        boxes = numbers_of(table, [frame])[:, :4]
+        tracks = table.track_id.tolist()  # type: ignore[union-attr]
         parts = parts_of(frame, boxes, pad)
         for box, track, label, part in zip(boxes.tolist(), tracks, table.label, parts, strict=True):
             if part is not None and track not in taken:

@@ -30,9 +30,14 @@ def kind(record):
 
 # how far a number may be from what the page shows, which another processor made: a share of it, or in its own unit
 NEAR = {
-    "box": (0.0, 1.0), "keypoints": (0.0, 2.0), "score": (0.0, 0.02), "embedding": (0.0, 0.01),
-    "speed_kmh": (0.02, 0.1), "heading_deg": (0.0, 2.0), "other": (0.01, 0.01),
-}  # fmt: skip
+    "box": (0.0, 1.0),
+    "keypoints": (0.0, 2.0),
+    "score": (0.0, 0.02),
+    "embedding": (0.0, 0.01),
+    "speed_kmh": (0.02, 0.1),
+    "heading_deg": (0.0, 2.0),
+    "other": (0.01, 0.01),
+}
 CODED = {"crop", "counts"}  # of pictures, each pixel of which may be otherwise
 
 

@@ -50,11 +50,20 @@ def test_a_record_of_another_kind_is_refused(format_):
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("track_id", "seven"), ("track_id", 2**63), ("predicted", 1), ("mask", {"size": [1, 2, 3], "counts": ""}),
-        ("mask", {"size": [1, 2], "counts": "", "of": 3}), ("keypoints", [[1.0, 2.0]]), ("crop", "no base64"),
-        ("attributes", {"color": "red"}), ("label", None), ("speed_kmh", None), ("crop", "YR=="), ("extra", {"a": 1}),
+        ("track_id", "seven"),
+        ("track_id", 2**63),
+        ("predicted", 1),
+        ("mask", {"size": [1, 2, 3], "counts": ""}),
+        ("mask", {"size": [1, 2], "counts": "", "of": 3}),
+        ("keypoints", [[1.0, 2.0]]),
+        ("crop", "no base64"),
+        ("attributes", {"color": "red"}),
+        ("label", None),
+        ("speed_kmh", None),
+        ("crop", "YR=="),
+        ("extra", {"a": 1}),
     ],
-)  # fmt: skip
+)
 def test_values_of_a_wrong_type_go_into_extra(key, value):
     record = {**HEAD, "object": {"box": [0.0, 0.0, 1.0, 1.0], "score": 0.5, "class_id": 0, key: value}}
     shaped = shaper(RECORDS["objects"])(record)
@@ -83,11 +92,14 @@ def test_a_time_in_another_format_stays_text(time):
 
 
 values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(max_size=4),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
     max_leaves=6,
-)  # fmt: skip
+)
 numbers = st.none() | st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**53), 2**53)
 attributes = st.dictionaries(st.text(max_size=3), st.fixed_dictionaries({"label": st.text(), "score": numbers}))
 mask = st.fixed_dictionaries({"size": st.lists(st.integers(0, 9), min_size=2, max_size=2), "counts": st.text()})
@@ -101,28 +113,44 @@ def maybe(good):
 objects = st.fixed_dictionaries(
     {"box": st.lists(numbers, min_size=4, max_size=4), "score": numbers, "class_id": st.integers(-(2**31), 2**31 - 1)},
     optional={
-        "label": maybe(st.text()), "track_id": maybe(st.integers(0, 2**63 - 1)), "stage": maybe(st.text()),
-        "predicted": maybe(st.booleans()), "attributes": maybe(attributes), "mask": maybe(mask),
+        "label": maybe(st.text()),
+        "track_id": maybe(st.integers(0, 2**63 - 1)),
+        "stage": maybe(st.text()),
+        "predicted": maybe(st.booleans()),
+        "attributes": maybe(attributes),
+        "mask": maybe(mask),
         "keypoints": maybe(st.lists(st.lists(numbers, min_size=3, max_size=3), max_size=3)),
-        "embedding": maybe(st.lists(numbers, max_size=3)), "speed_kmh": maybe(numbers), "crop": maybe(st.text()),
-        "of_a_plugin": values, "extra": values,
+        "embedding": maybe(st.lists(numbers, max_size=3)),
+        "speed_kmh": maybe(numbers),
+        "crop": maybe(st.text()),
+        "of_a_plugin": values,
+        "extra": values,
     },
-)  # fmt: skip
+)
 events = st.fixed_dictionaries(
     {"kind": st.text(), "stage": st.text()},
     optional={"track_id": maybe(st.integers(0, 9)), "data": values, "other": values},
 )
 frames = st.fixed_dictionaries(
     {
-        "schema": st.just("streamkit/1"), "source": st.text(), "frame": st.integers(0, 2**63 - 1), "pts_s": numbers,
-        "width": st.integers(0, 9000), "height": st.integers(0, 9000), "objects": st.lists(objects, max_size=2),
+        "schema": st.just("streamkit/1"),
+        "source": st.text(),
+        "frame": st.integers(0, 2**63 - 1),
+        "pts_s": numbers,
+        "width": st.integers(0, 9000),
+        "height": st.integers(0, 9000),
+        "objects": st.lists(objects, max_size=2),
         "events": st.lists(events, max_size=2),
     },
     optional={
-        "id": maybe(st.text()), "time": maybe(st.just("1969-12-31T23:59:59.001Z")), "error": maybe(st.text()),
-        "attributes": maybe(attributes), "segmentation": maybe(st.dictionaries(st.text(), mask)), "of_a_plugin": values,
+        "id": maybe(st.text()),
+        "time": maybe(st.just("1969-12-31T23:59:59.001Z")),
+        "error": maybe(st.text()),
+        "attributes": maybe(attributes),
+        "segmentation": maybe(st.dictionaries(st.text(), mask)),
+        "of_a_plugin": values,
     },
-)  # fmt: skip
+)
 
 
 @settings(max_examples=60, deadline=None)

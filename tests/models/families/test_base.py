@@ -68,7 +68,7 @@ def faces(classes=1, **other):
         ("semantic", {"map": ("N", 512, 512)}, 21),
     ],
 )
-def test_check_accepts(name, outputs, classes):
+def test_check_accepts_outputs_of_the_family(name, outputs, classes):
     family(name).check(outputs, classes)
 
 
@@ -130,7 +130,7 @@ def test_check_accepts(name, outputs, classes):
         ("yunet", faces(), 2, r"finds one class, and the label list has 2; give it \[face\]"),
     ],
 )
-def test_check_refuses(name, outputs, classes, text):
+def test_check_refuses_outputs_that_do_not_fit(name, outputs, classes, text):
     with pytest.raises(ValueError, match=text):
         family(name).check(outputs, classes)
 
@@ -154,12 +154,17 @@ def test_the_number_of_keypoints_is_read_from_the_outputs(name, outputs, classes
 @pytest.mark.parametrize(
     ("select", "columns", "text"),
     [
-        ("top_k", 80, None), ("best_class", 80, None), ("softmax", 81, None), ("softmax", "C", None),
-        ("top_k", 81, "one more than the card has labels"), ("best_class", 81, "write select: softmax"),
-        ("softmax", 80, "holds 79 classes beside 1 other"), ("softmax", 82, "holds 81 classes beside 1 other"),
+        ("top_k", 80, None),
+        ("best_class", 80, None),
+        ("softmax", 81, None),
+        ("softmax", "C", None),
+        ("top_k", 81, "one more than the card has labels"),
+        ("best_class", 81, "write select: softmax"),
+        ("softmax", 80, "holds 79 classes beside 1 other"),
+        ("softmax", 82, "holds 81 classes beside 1 other"),
         ("best_class", 79, "holds 79 classes, and the label list has 80"),
     ],
-)  # fmt: skip
+)
 def test_a_selection_needs_the_number_of_classes(select, columns, text):
     outputs = {"logits": (1, 300, columns), "pred_boxes": (1, 300, 4)}
     if text is None:

@@ -88,7 +88,9 @@ def test_no_candidate_is_lost_at_any_number(anchors, top_k):
 
 def test_equal_scores_are_ordered_by_anchor():
     output = np.full((2, 5, 3000), 0.5, np.float32)
-    output[:, 0], output[:, 1], output[:, 2:4] = np.arange(3000) % 97 * 9, np.arange(3000) // 97 * 9, 20
+    output[:, 0] = np.arange(3000) % 97 * 9
+    output[:, 1] = np.arange(3000) // 97 * 9
+    output[:, 2:4] = 20
     frames = np.tile(np.float32([1, 1, 0, 0]), (2, 1)), np.full((2, 2), 900)
     assert_same("yolov8", {"o": output}, *frames, (900, 900), ReadOptions(np.full(1, 0.1, np.float32), top_k=200))
 

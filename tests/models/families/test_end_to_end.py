@@ -11,7 +11,8 @@ SIZES = np.array([(640, 480)])
 
 
 def table_of(name, outputs, xp, classes):
-    reads, options = family(name), ReadOptions(np.full(classes, 0.25, np.float32), iou=0.7, top_k=20)
+    reads = family(name)
+    options = ReadOptions(np.full(classes, 0.25, np.float32), iou=0.7, top_k=20)
     outputs = {key: xp.asarray(value) for key, value in outputs.items()}
     labels = tuple(map(str, range(classes)))
     return begin_table(reads, outputs, GEOMETRY, SIZES, SIZE, options, labels)[0]()[0]
@@ -20,7 +21,8 @@ def table_of(name, outputs, xp, classes):
 def rows_of(anchors: np.ndarray, classes: int) -> np.ndarray:
     """Rows x1, y1, x2, y2, score, class and what follows, of columns of anchors; zeros behind the last."""
     values = anchors[0].T
-    half, scores = values[:, 2:4] / 2, values[:, 4 : 4 + classes]
+    half = values[:, 2:4] / 2
+    scores = values[:, 4 : 4 + classes]
     parts = values[:, :2] - half, values[:, :2] + half, scores.max(1), scores.argmax(1), values[:, 4 + classes :]
     rows = np.column_stack(parts)
     rows = rows[np.argsort(-rows[:, 4])][:300]

@@ -69,12 +69,12 @@ def test_a_run_excludes_networks_with_other_values(tmp_path):
 
 
 @pytest.mark.usefixtures("stacks")
-def test_the_metadata_of_an_export_name_it_by_the_task(tmp_path):
+def test_the_task_in_the_metadata_selects_the_family(tmp_path):
     metadata = {"task": "stack", "names": str(dict(enumerate(LABELS))), "stride": "32"}
     assert derive(network(tmp_path / "best.onnx", metadata=metadata)).card().family == "stacks"
 
 
-def test_it_reads_what_its_reference_reads(stacks):
+def test_the_family_reads_what_its_reference_reads(stacks):
     outputs = {"stacks": np.array([[ROW]], np.float32)}
     packed = stacks.read(
         outputs, np.array([[1, 1, 0, 0]], np.float32), np.array([SIZE]), SIZE, ReadOptions(np.full(3, 0.5, np.float32))
@@ -86,7 +86,7 @@ def test_it_reads_what_its_reference_reads(stacks):
 
 
 @pytest.mark.usefixtures("stacks")
-def test_the_reference_of_model_cards_lists_it(root, monkeypatch):
+def test_the_reference_of_model_cards_lists_the_family(root, monkeypatch):
     monkeypatch.syspath_prepend(root / "docs")
     from reference_pages.model_cards import page
 

@@ -37,7 +37,8 @@ OBJECTS = [("red", 8, 8, 32, 24), ("blue", 68, 40, 108, 80), ("red", 50, 60, 62,
 @pytest.fixture(scope="module")
 def cards(tmp_path_factory):
     """The cards of both networks, with their plugins' families."""
-    folder, registry = tmp_path_factory.mktemp("cards"), Registry()
+    folder = tmp_path_factory.mktemp("cards")
+    registry = Registry()
     load_plugins(PLUGINS, registry)
     return {name: load_card(blob_card(name, folder), registry.families) for name in NETWORKS}
 
@@ -163,7 +164,8 @@ def test_the_command_checks_a_card_of_a_plugin(tmp_path):
     import cv2
 
     cv2.imwrite(str(tmp_path / "scene.png"), picture(*OBJECTS)[..., ::-1])
-    card, image = blob_card("nanodet", tmp_path), str(tmp_path / "scene.png")
+    card = blob_card("nanodet", tmp_path)
+    image = str(tmp_path / "scene.png")
     completed = CliRunner().invoke(cli, ["models", "check", str(card), image, "--plugins", str(PLUGINS / "nanodet.py")])
     assert completed.exit_code == 0, completed.output
     assert "objects   3, 100.0% the same" in completed.output

@@ -35,8 +35,10 @@ def around(cx, cy, w, h):
 
 def turned(cx, cy, w, h, angle):
     """The corners of a rotated box, by complex numbers."""
-    corners = [complex(cx, cy) + complex(x * w / 2, y * h / 2) * cmath.exp(1j * angle)
-               for x, y in ((-1, -1), (1, -1), (1, 1), (-1, 1))]  # fmt: skip
+    corners = [
+        complex(cx, cy) + complex(x * w / 2, y * h / 2) * cmath.exp(1j * angle)
+        for x, y in ((-1, -1), (1, -1), (1, 1), (-1, 1))
+    ]
     return [(corner.real, corner.imag) for corner in corners]
 
 
@@ -138,7 +140,8 @@ def anchors_of(form, outputs, frame, size, geometry, wh):
 
 
 def overlap(a, b):
-    w, h = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
+    w = min(a[2], b[2]) - max(a[0], b[0])
+    h = min(a[3], b[3]) - max(a[1], b[1])
     both = max(w, 0) * max(h, 0)
     areas = [max(c[2] - c[0], 0) * max(c[3] - c[1], 0) for c in (a, b)]
     return both / (sum(areas) - both) if both else 0
@@ -157,7 +160,8 @@ def slow_read(form, outputs, frame, geometry, wh, size, options):
             counts["label"] += 1
         else:
             candidates.append((-score, anchor, label, box, points))
-    suppressing, rows = [], []
+    suppressing = []
+    rows = []
     for negative, _, label, box, points in sorted(candidates):
         same = [b for b in suppressing if options.agnostic or b[0] == label]
         shape, alike = (points, rotated_overlap) if form == "yolov8_obb" else (box, overlap)
@@ -176,7 +180,8 @@ def slow_read(form, outputs, frame, geometry, wh, size, options):
             for i, v in enumerate(points)
         ]
         clipped = [min(max(v, 0), wh[i % 2]) for i, v in enumerate(xy)]
-        w, h = clipped[2] - clipped[0], clipped[3] - clipped[1]
+        w = clipped[2] - clipped[0]
+        h = clipped[3] - clipped[1]
         if w <= 0 or h <= 0:
             counts["outside"] += 1
         elif min(w, h) < options.min_size or max(w, h) > options.max_size:
@@ -366,7 +371,8 @@ def test_faces_have_their_landmarks(real):
     assert points.shape == (len(table), 5, 3)
     np.testing.assert_array_equal(points[:, :, 2], np.repeat(table.score[:, None], 5, 1))
     points = points[:, :, :2]
-    low, high = table.xyxy[:, None, :2], table.xyxy[:, None, 2:]
+    low = table.xyxy[:, None, :2]
+    high = table.xyxy[:, None, 2:]
     slack = (high - low) * 0.3
     assert ((points > low - slack) & (points < high + slack)).all()
     # Eyes above the corners of the mouth, for all but faces on their side.
@@ -391,7 +397,8 @@ def test_a_person_without_confident_points_has_the_box_of_all_points():
     points = np.full((1, 1, 17, 3), 0.125, np.float32)
     points[0, 0, :, 0] = np.linspace(0.25, 0.75, 17)
     points[0, 0, :, 1] = np.linspace(0.5, 1.0, 17)
-    geometry, options = np.array([[1, 1, 0, 0]], np.float32), ReadOptions(np.array([0.1], np.float32))
+    geometry = np.array([[1, 1, 0, 0]], np.float32)
+    options = ReadOptions(np.array([0.1], np.float32))
     packed = family("movenet").read({"points": points}, geometry, np.array([SIZE]), SIZE, options)
     assert packed.counts[0, 0] == 1
     assert packed.rows[0, 0, :5].tolist() == [48, 16, 96, 48, 0.125]

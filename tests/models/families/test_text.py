@@ -43,7 +43,8 @@ def margin(name, *rows, blank=0):
     return reads.decode(image, ABC, blank).margin
 
 
-CLEAR_A, CLEAR_BLANK = [0.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]
+CLEAR_A = [0.0, 1.0, 0.0, 0.0]
+CLEAR_BLANK = [1.0, 0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize(

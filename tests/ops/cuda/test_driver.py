@@ -33,9 +33,12 @@ def surface(ready, turn=None):
 
 def test_only_the_last_event_of_each_writer_is_waited_for(stream):
     surfaces = [
-        surface("a1", (7, 1)), surface("b5", (9, 5)), surface("a3", (7, 3)), surface("a2", (7, 2)),
+        surface("a1", (7, 1)),
+        surface("b5", (9, 5)),
+        surface("a3", (7, 3)),
+        surface("a2", (7, 2)),
         surface("b4", (9, 4)),
-    ]  # fmt: skip
+    ]
     driver.wait_for(stream, surfaces)
     assert sorted(stream.waited) == ["a3", "b5"]
 

@@ -60,7 +60,7 @@ def test_a_source_is_added_and_removed_while_others_run():
     assert logged == []
 
 
-def test_a_source_changes_place_under_its_id():
+def test_a_changed_source_continues_under_its_id():
     """Frames of the new source follow those of the old one, and stages start again."""
     running, _ = pipeline("sources: {a: {stage: camera}}\nstages: {note: {}}")
     with going(running):
@@ -105,7 +105,7 @@ def test_a_waiting_pipeline_continues_without_sources():
 
 
 @pytest.mark.parametrize("camera", [True, False])
-def test_pause_and_resume(camera):
+def test_a_source_is_paused_and_resumed(camera):
     text = "{stage: camera}" if camera else "'test://?width=32&height=32&frames=100000'"
     running, _ = pipeline(f"sources: {{a: {text}}}\nstages: {{slow: {{pause_s: 0.01}}, note: {{}}}}")
     with going(running):

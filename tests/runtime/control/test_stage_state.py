@@ -15,7 +15,8 @@ def path(tmp_path):
 
 
 def test_a_stage_reads_only_its_stored_state(path):
-    state, other = StageStateFile(path, "one"), StageStateFile(path, "other")
+    state = StageStateFile(path, "one")
+    other = StageStateFile(path, "other")
     state.save({"a": b"1", "b": b"2"}, wait=True)
     other.save({"a": b"3"}, wait=True)
     state.save({"a": None, "c": b"4"})

@@ -40,14 +40,19 @@ def test_changes_survive_a_restart(tmp_path):
     (text,) = logged
     assert text.startswith(f"{path} changes what the YAML says: source a of the YAML is removed; source c has another ")
     assert text.split("; ")[1:] == [
-        "source c has another rate", "source d is not in the YAML", "source b is paused",
+        "source c has another rate",
+        "source d is not in the YAML",
+        "source b is paused",
         "slow.pause_s is 0.001, and not set in the YAML",
         "detect.postprocess.min_score is 0.5, and not set in the YAML",
-        "detect.postprocess.iou is 0.3, and not set in the YAML", "remove the file to run as the YAML says",
-    ]  # fmt: skip
+        "detect.postprocess.iou is 0.3, and not set in the YAML",
+        "remove the file to run as the YAML says",
+    ]
     assert {config.id: config.options for config in again.graph.sources} == {
-        "b": {}, "c": {"rate": 20.0}, "d": {"uri": "rtsp://user:secret@127.0.0.1:1/x", "timeout": 3.0},
-    }  # fmt: skip
+        "b": {},
+        "c": {"rate": 20.0},
+        "d": {"uri": "rtsp://user:secret@127.0.0.1:1/x", "timeout": 3.0},
+    }
     assert again.changeable("slow") == {"pause_s": 0.001}
     assert (again.changeable("detect")["min_score"], again.changeable("detect")["iou"]) == (0.5, 0.3)
     with going(again):
@@ -243,7 +248,8 @@ def test_a_replaced_source_keeps_its_position(tmp_path):
 
 
 def test_the_file_is_private_from_its_creation(tmp_path, monkeypatch):
-    opened, plain = [], os.open
+    opened = []
+    plain = os.open
 
     def noted(path, flags, mode=0o777, **more):
         opened.append((str(path), mode))

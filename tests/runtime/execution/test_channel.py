@@ -56,7 +56,8 @@ def test_a_full_channel_blocks_the_writer():
 
 
 def test_close_wakes_the_reader():
-    channel, received = Channel(2), []
+    channel = Channel(2)
+    received = []
     thread = in_thread(lambda: received.append(channel.get()))
     time.sleep(0.02)
     assert thread.is_alive()
@@ -105,9 +106,11 @@ def test_the_order_is_restored_as_soon_as_possible():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_workers_of_random_speed_deliver_batches_in_order(seed):
-    first, second = Channel(2), Channel(3)
+    first = Channel(2)
+    second = Channel(3)
     outlet = Outlet([first, second], workers=4)
-    left, lock = iter(range(120)), threading.Lock()
+    left = iter(range(120))
+    lock = threading.Lock()
 
     def work(generator: random.Random) -> None:
         while True:
@@ -133,7 +136,8 @@ def test_workers_of_random_speed_deliver_batches_in_order(seed):
 
 
 def test_aborting_a_reader_wakes_the_waiting_worker():
-    reader, raised = Channel(1), []
+    reader = Channel(1)
+    raised = []
     outlet = Outlet([reader], workers=1)
     outlet.put(batch(0))
 
@@ -212,7 +216,8 @@ def test_abort_wakes_a_worker_that_waits_for_its_turn() -> None:
 
 def test_free_capacity_of_an_empty_channel_means_a_waiting_reader():
     """A batch of live frames is made when somebody takes it at once: until then newer frames may go into it."""
-    channel, passed = Channel(4, sole=True), []
+    channel = Channel(4, sole=True)
+    passed = []
     outlet = Outlet([channel], 1)
 
     def ask(empty: bool) -> threading.Thread:
@@ -344,7 +349,8 @@ def test_a_waiting_reader_gets_the_next_item_at_once():
 
 
 def test_readers_wait_until_every_worker_is_done():
-    reader, drained = Channel(2), []
+    reader = Channel(2)
+    drained = []
     outlet = Outlet([reader], workers=3)
     outlet.close()
     waiting = waits(lambda: drained.extend(drain(reader)))

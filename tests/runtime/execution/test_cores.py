@@ -83,7 +83,8 @@ def test_without_affinity_nothing_is_pinned(monkeypatch, pin):
 
 def pins(monkeypatch, cores, threads=(7, 8)):
     """What each thread is pinned to, in order; threads begin on `cores`, but 8 on the first of these."""
-    pinned, now = [], {thread: set(cores) for thread in threads} | {8: {min(cores)}, os.getpid(): set(cores)}
+    pinned = []
+    now = {thread: set(cores) for thread in threads} | {8: {min(cores)}, os.getpid(): set(cores)}
 
     def pin(thread, cpus):
         pinned.append((thread, sorted(cpus)))

@@ -166,7 +166,8 @@ def test_each_lane_has_its_synchronization():
 
 
 def test_hand_over_does_nothing_on_the_cpu():
-    lane, batch = LaneDevice(), Batch([])
+    lane = LaneDevice()
+    batch = Batch([])
     with lane.activate():
         lane.acquire(batch)
         lane.release(batch)
@@ -345,7 +346,8 @@ def test_a_real_gpu_is_selected():
 def test_a_real_hand_over_orders_work_between_streams():
     import cupy
 
-    first, second = CudaLane(Device("cuda")), CudaLane(Device("cuda"))
+    first = CudaLane(Device("cuda"))
+    second = CudaLane(Device("cuda"))
     with first.activate():
         batch = Batch([], cupy)
         first.acquire(batch)

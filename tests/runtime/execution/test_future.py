@@ -12,7 +12,8 @@ from streamkit.runtime.execution.future import PeriodicTimer, ThreadFuture, held
 
 
 def test_tasks_run_concurrently_and_stop_with_the_block():
-    meeting, done = threading.Barrier(3, timeout=5), []
+    meeting = threading.Barrier(3, timeout=5)
+    done = []
 
     def work(stopped):
         meeting.wait()
@@ -98,7 +99,8 @@ def test_dropping_a_future_ends_its_task():
 
 
 def test_a_held_task_starts_when_released():
-    begin, done = threading.Event(), []
+    begin = threading.Event()
+    done = []
     later = held_until(begin)(lambda dropped: done.append(dropped()) or 7)
     time.sleep(0.1)
     assert (done, later.ready, later.at_once) == ([], False, False)

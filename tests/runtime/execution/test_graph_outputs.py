@@ -52,9 +52,12 @@ def counting_outputs(root, registry):
     through = []
     whole = []
     outputs = GraphOutputs(
-        graph, lanes, lambda frames, ended, now_s: counted.append([frame.index for frame in frames]), through.append,
+        graph,
+        lanes,
+        lambda frames, ended, now_s: counted.append([frame.index for frame in frames]),
+        through.append,
         whole.append,
-    )  # fmt: skip
+    )
     return outputs, {lane.nodes[0].id: lane for lane in lanes}, counted, through, whole
 
 
@@ -92,7 +95,7 @@ def test_latency_counts_frames_with_a_due_time(counting_outputs):
     assert 2.9 < outputs.latency["one"].quantile(0.5) < 30
 
 
-def test_the_first_end_shows_every_frame_in_order_and_others_only_their_own_events(counting_outputs):
+def test_the_first_output_shows_every_frame_in_order_and_others_only_their_events(counting_outputs):
     outputs, lanes, *_ = counting_outputs
     seen = []
     stop = outputs.listen(
@@ -108,7 +111,7 @@ def test_the_first_end_shows_every_frame_in_order_and_others_only_their_own_even
     assert len(seen) == 2
 
 
-def test_a_listener_that_fails_is_removed_and_the_others_still_see(counting_outputs, caplog):
+def test_a_failing_listener_is_removed_and_the_others_continue(counting_outputs, caplog):
     outputs, lanes, *_ = counting_outputs
     seen = []
 
@@ -148,7 +151,7 @@ def nothing(frames, ended, now_s):
     pass
 
 
-def test_the_last_stage_of_a_lane_tells_whether_the_lane_is_an_end(nodes_of):
+def test_a_lane_that_ends_in_a_sink_is_an_output(nodes_of):
     graph, nodes = nodes_of(TWO_SINKS)
     lanes = [EndLane(nodes["detect"], nodes["one"]), EndLane(nodes["two"])]
     outputs = GraphOutputs(graph, lanes, nothing)
@@ -156,7 +159,7 @@ def test_the_last_stage_of_a_lane_tells_whether_the_lane_is_an_end(nodes_of):
     assert outputs.finished == {"one": 2}
 
 
-def test_a_stage_that_nothing_reads_is_an_end_although_it_is_no_sink(nodes_of):
+def test_a_stage_without_a_reader_is_an_output_although_it_is_no_sink(nodes_of):
     graph, nodes = nodes_of("stages: {detect: {stage: boxes}}")
     lane = EndLane(nodes["detect"])
     outputs = GraphOutputs(graph, [lane], nothing)
@@ -175,7 +178,7 @@ def test_an_event_of_one_branch_is_not_counted_by_another(nodes_of):
     assert outputs.events == {"sent": 1, "seen": 1}
 
 
-def test_objects_are_counted_by_source_only_if_asked(nodes_of):
+def test_objects_are_counted_by_source_on_request_only(nodes_of):
     graph, nodes = nodes_of(TWO_SINKS)
     lane = EndLane(nodes["one"])
     outputs = GraphOutputs(graph, [lane], nothing)
@@ -192,7 +195,7 @@ def test_objects_are_counted_by_source_only_if_asked(nodes_of):
     assert [state.objects for state in states] == [4, 4]
 
 
-def test_a_source_may_be_complete_again(nodes_of):
+def test_a_source_that_is_added_again_completes_again(nodes_of):
     """A source that was removed and added again has the same id."""
     graph, nodes = nodes_of(TWO_SINKS)
     lanes = [EndLane(nodes["one"]), EndLane(nodes["two"])]
@@ -205,10 +208,11 @@ def test_a_source_may_be_complete_again(nodes_of):
         assert complete == ["a"] * (turn + 1)
 
 
-def test_a_listener_that_stops_leaves_an_equal_one(nodes_of):
+def test_stopping_a_listener_keeps_an_equal_listener(nodes_of):
     graph, nodes = nodes_of(TWO_SINKS)
     lane = EndLane(nodes["one"])
-    outputs, seen = GraphOutputs(graph, [lane], nothing), []
+    outputs = GraphOutputs(graph, [lane], nothing)
+    seen = []
     stop = outputs.listen(seen.append)
     outputs.listen(seen.append)
     outputs.count(lane, batch_of(0))

@@ -116,7 +116,8 @@ def test_a_forbidden_priority_change_is_ignored(monkeypatch):
 
 
 def test_heaps_are_trimmed_every_five_seconds_at_most():
-    trimmer, calls = HeapTrimmer(), []
+    trimmer = HeapTrimmer()
+    calls = []
     trimmer._trim = calls.append
     trimmed = []
     for now_s in (0.0, 4.5, 5.0, 9.9, 10.0):
@@ -127,7 +128,8 @@ def test_heaps_are_trimmed_every_five_seconds_at_most():
 
 
 def test_heaps_are_trimmed_after_a_close_at_a_limited_rate():
-    trimmer, calls = HeapTrimmer(every_s=5.0), []
+    trimmer = HeapTrimmer(every_s=5.0)
+    calls = []
     trimmer._trim = calls.append
     assert not trimmer.trim_if_due(100.0)
     trimmer.count_close()

@@ -176,21 +176,24 @@ def without_numbers(outcome):
 
 
 @pytest.mark.parametrize("does", ["labels", "sometimes", "kinds", "shapes", "in_place"])
-def test_records_are_the_same_whatever_the_batch(run, does):
+def test_records_do_not_depend_on_the_batch_size(run, does):
     text = f"{{stage: clumsy_frame, does: {does}}}"
-    alone, together = run(text, size=1), run(text, size=8)
+    alone = run(text, size=1)
+    together = run(text, size=8)
     assert (alone.code, together.code) == (0, 0)
     assert without_numbers(alone) == without_numbers(together)
     assert len(alone.records["long"]) == 30
 
 
-def test_what_is_changed_in_place_counts_and_what_is_missing_is_missing(run):
+def test_changes_in_place_and_missing_columns_appear_in_records(run):
     objects = run("{stage: clumsy_frame, does: in_place}").records["long"][3]["objects"]
     assert [(detection["score"], detection["foo"]) for detection in objects] == [(0.25, 5), (0.25, 6)]
     records = run("{stage: clumsy_frame, does: sometimes}").records["long"]
     assert ["looked" in record["objects"][0] for record in records[:4]] == [False, True, False, True]
-    labels = [[detection["label"] for detection in record["objects"]] for record in run(
-        "{stage: clumsy_frame, does: labels}").records["short"][:4]]  # fmt: skip
+    labels = [
+        [detection["label"] for detection in record["objects"]]
+        for record in run("{stage: clumsy_frame, does: labels}").records["short"][:4]
+    ]
     assert labels == [["car"], ["person", "bike"], ["bike"], ["car", "person"]]
 
 
@@ -198,7 +201,7 @@ def test_what_is_changed_in_place_counts_and_what_is_missing_is_missing(run):
 @pytest.mark.parametrize(
     "text", ["{stage: clumsy_frame, does: raise, at: 5}", "{stage: clumsy_stream, at: 5}"], ids=["frame", "stream"]
 )
-def test_a_frame_that_fails_leaves_events_and_states_of_the_others_alone(run, text, size):
+def test_a_failed_frame_does_not_affect_events_and_states_of_others(run, text, size):
     outcome = run(text, size)
     assert outcome.code == 1
     for source, length in (("short", 9), ("long", 30)):
@@ -220,7 +223,7 @@ def test_a_frame_that_fails_leaves_events_and_states_of_the_others_alone(run, te
         ("open", "cannot open"),
     ],
 )
-def test_a_frame_stage_that_breaks_its_frames_still_gives_records(run, does, pattern):
+def test_every_frame_has_a_record_although_a_frame_stage_breaks_it(run, does, pattern):
     outcome = run(f"{{stage: clumsy_frame, does: {does}}}")
     assert outcome.code == 1
     assert [len(outcome.records[source]) for source in ("short", "long")] == [9, 30]
@@ -239,7 +242,7 @@ def test_a_frame_stage_that_breaks_its_frames_still_gives_records(run, does, pat
         ("far", "batch_row must be frame indices in the batch, from 0 to 0; got 99 to 99", range(9)),
     ],
 )
-def test_a_batch_stage_that_gives_back_nonsense_still_gives_records(run, does, message, lost):
+def test_every_frame_has_a_record_although_a_batch_stage_returns_an_invalid_batch(run, does, message, lost):
     outcome = run(f"{{stage: clumsy_batch, does: {does}}}")
     assert outcome.code == 1
     records = outcome.records["short"]
@@ -261,7 +264,7 @@ def test_a_batch_stage_that_gives_back_nonsense_still_gives_records(run, does, m
         ("{stage: clumsy_sink, does: flush}", "bad failed as the batch was flushed: KeyError: 'flush'"),
     ],
 )
-def test_what_raises_beside_frames_costs_none(run, text, message):
+def test_an_error_outside_of_frames_is_counted_and_loses_no_frame(run, text, message):
     outcome = run(text)
     assert outcome.code == 1
     assert any(line.startswith(message) and "(test_isolation.py:" in line for line in outcome.logged), outcome.logged
@@ -269,7 +272,7 @@ def test_what_raises_beside_frames_costs_none(run, text, message):
     assert outcome.report["counts"]["errors outside of frames"] >= 2
 
 
-def test_an_instance_that_cannot_be_opened_is_tried_once_and_keeps_no_frame(run_pipeline):
+def test_an_instance_that_cannot_be_opened_is_opened_once_and_retains_no_frame(run_pipeline):
     alive: list[weakref.ref] = []
     opened: list[str] = []
     peak_alive = 0
@@ -304,7 +307,7 @@ def test_an_instance_that_cannot_be_opened_is_tried_once_and_keeps_no_frame(run_
     assert peak_alive < 300, "an error that is raised again and again would keep every frame"
 
 
-def test_with_stop_it_ends_the_run(run):
+def test_on_error_stop_ends_the_run_after_an_error_in_close(run):
     with pytest.raises(StreamkitError, match="bad failed as the source short ended"):
         run("{stage: clumsy_frame, does: close, run: {on_error: stop}}")
 
@@ -316,7 +319,7 @@ def test_with_stop_it_ends_the_run(run):
         (3, 1, 2, False),
     ],
 )  # fmt: skip
-def test_a_batch_has_every_frame_once_whether_it_failed_or_not(frames, failed, failed_before, fits):
+def test_a_batch_must_hold_every_frame_once_processed_or_failed(frames, failed, failed_before, fits):
     listed = [Frame("a", n, n / 10, 64, 48, _state=FrameState(position=n)) for n in range(8)]
     input_batch = Batch(listed[:3], failed=listed[3 : 3 + failed_before])
     output_batch = Batch(listed[:frames], failed=[*input_batch.failed, *listed[frames:3]][:failed])
@@ -328,7 +331,7 @@ def test_a_batch_has_every_frame_once_whether_it_failed_or_not(frames, failed, f
             check_batch(output_batch, input_batch, BatchStage)
 
 
-def test_states_are_restored_source_by_source():
+def test_only_the_states_of_the_copied_sources_are_restored():
     messages: list[str] = []
     states = {"a": [1], "b": [2]}
     restore = StateCopies(states, messages.append).copied({"a", "c"})
@@ -360,14 +363,17 @@ def checked(change, count=3, failed=0):
 def rows(*numbers):
     n = len(numbers)
     table = Detections(
-        np.zeros((n, 4), np.float32), np.ones(n, np.float32), np.zeros(n, np.int32),
-        batch_row=np.array(numbers, np.int32), labels=("x",),
-    )  # fmt: skip
+        np.zeros((n, 4), np.float32),
+        np.ones(n, np.float32),
+        np.zeros(n, np.int32),
+        batch_row=np.array(numbers, np.int32),
+        labels=("x",),
+    )
     return lambda batch: batch.tables.update(mine=table)
 
 
 @pytest.mark.parametrize("numbers", [(-1,), (3,), (4,), (0, 3), (-1, 2), (-1, 4)])
-def test_rows_a_table_must_be_of_a_frame(numbers):
+def test_the_rows_of_a_table_must_belong_to_frames_of_the_batch(numbers):
     message = f"tables['mine'].batch_row must be frame indices in the batch, from 0 to 2; got {min(numbers)} to "
     with pytest.raises(ValueError, match=re.escape(message + str(max(numbers))) + "$"):
         checked(rows(*numbers))
@@ -381,7 +387,7 @@ def pictures(count=3):
 
 
 @pytest.mark.parametrize(("which", "back"), [(None, [0, 1, 2]), ([1], [1]), ([], []), ({0: "", 2: ""}, [0, 2])])
-def test_pixels_are_restored_in_the_rows_asked_for(which, back):
+def test_only_the_pixels_of_the_requested_rows_are_restored(which, back):
     frame_list = pictures()
     before = [frame.surface for frame in frame_list]
     guard = PixelGuard(frame_list)

@@ -107,8 +107,10 @@ def test_an_unchanged_table_is_the_same_object(kind, coming, what):
 @pytest.mark.parametrize("kind", [DoesBatch, DoesFrame])
 @pytest.mark.parametrize("what", [replaces, removes_rows])
 def test_a_replaced_table_is_visible_in_its_batch_only(kind, what):
-    input_batch, wanted = batch("a0 b0 a1", rows=(2, 1, 3)), batch("a0 b0 a1", rows=(2, 1, 3))
-    table, other = input_batch.tables["detect"], input_batch.fork()
+    input_batch = batch("a0 b0 a1", rows=(2, 1, 3))
+    wanted = batch("a0 b0 a1", rows=(2, 1, 3))
+    table = input_batch.tables["detect"]
+    other = input_batch.fork()
     before = copy.deepcopy(table)
     what(wanted)
     output_batch = Rig(kind, what=what)(input_batch).table("detect")
@@ -124,14 +126,22 @@ def test_a_replaced_table_is_visible_in_its_batch_only(kind, what):
     ("what", "why"),
     [
         (writes, "ValueError: assignment destination is read-only"),
-        (replaces_a_column, "AttributeError: Detections are immutable; write frame.detections = "
-         "frame.detections.with_columns(score=array)"),
-        (adds_a_column, "TypeError: the columns of Detections are read-only; write table = table.with_columns("
-         "name=array)"),
-        (labels, "AttributeError: Detections are immutable; write frame.detections = "
-         "frame.detections.with_columns(labels=array)"),
+        (
+            replaces_a_column,
+            "AttributeError: Detections are immutable; write frame.detections = "
+            "frame.detections.with_columns(score=array)",
+        ),
+        (
+            adds_a_column,
+            "TypeError: the columns of Detections are read-only; write table = table.with_columns(name=array)",
+        ),
+        (
+            labels,
+            "AttributeError: Detections are immutable; write frame.detections = "
+            "frame.detections.with_columns(labels=array)",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_stage_that_writes_to_a_table_fails_the_frame_with_the_fix(kind, what, why):
     input_batch = batch("a0 b0", rows=(2, 1))
     before = copy.deepcopy(input_batch.tables["detect"])

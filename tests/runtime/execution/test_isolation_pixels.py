@@ -309,21 +309,31 @@ def table_set(value):
 
 
 REFUSED = [
-    (sets("surface", np.zeros((72, 64), np.uint8)), "TypeError: frame.surface must be a Surface or None, got "
-     "numpy.ndarray; write frame.surface = Surface(array, frame.surface.color) with an NV12 array"),
-    (resized, "ValueError: frame.surface is 32x24, but the frame is 64x48; set frame.width and frame.height with the "
-     "surface, and scale the boxes of frame.detections"),
+    (
+        sets("surface", np.zeros((72, 64), np.uint8)),
+        "TypeError: frame.surface must be a Surface or None, got "
+        "numpy.ndarray; write frame.surface = Surface(array, frame.surface.color) with an NV12 array",
+    ),
+    (
+        resized,
+        "ValueError: frame.surface is 32x24, but the frame is 64x48; set frame.width and frame.height with the "
+        "surface, and scale the boxes of frame.detections",
+    ),
     (fortran, "ValueError: frame.surface.data must be C-contiguous; copy it: numpy.ascontiguousarray(array)"),
     (assigned, "ValueError: surface.data must not be assigned to; write frame.surface = Surface(array, color)"),
     (sets("events", None), "TypeError: frame.events must be a list, got NoneType; use frame.emit(kind, ...)"),
-    (lambda frame: frame.events.append({"kind": "x"}),
-     "TypeError: frame.events must hold Event, got dict; use frame.emit(kind, ...)"),
+    (
+        lambda frame: frame.events.append({"kind": "x"}),
+        "TypeError: frame.events must hold Event, got dict; use frame.emit(kind, ...)",
+    ),
     (lambda frame: frame.emit(7), "TypeError: an Event's kind must be a str and its data a dict, got 7 and dict"),
-    (lambda frame: frame.events.append(Event("x", "it", "a", 0, 0.0, data=None)),
-     "TypeError: an Event's kind must be a str and its data a dict, got 'x' and NoneType"),
+    (
+        lambda frame: frame.events.append(Event("x", "it", "a", 0, 0.0, data=None)),
+        "TypeError: an Event's kind must be a str and its data a dict, got 'x' and NoneType",
+    ),
     (sets("facts", None), "TypeError: frame.facts must be a dict with str keys, got NoneType"),
     (lambda frame: frame.facts.update({7: 1}), "TypeError: frame.facts must be a dict with str keys, got dict"),
-]  # fmt: skip
+]
 OF_FRAMES = [
     (table_set([1]), "TypeError: tables['detect'] must be a Detections, got list"),
     (sets("tables", None), "TypeError: frame.tables must be a dict of Detections, got NoneType"),

@@ -88,7 +88,7 @@ def cut(*lines) -> list[list[str]]:
         ),
     ],
 )
-def test_the_cut(lines, lanes):
+def test_a_graph_is_cut_into_lanes(lines, lanes):
     assert cut(*lines) == lanes
 
 
@@ -100,7 +100,7 @@ def test_the_cut(lines, lanes):
         ("cuda", {"engine": "tensorrt"}, (["device_a"], ["each", "each"], ["find", "out"])),
     ],
 )
-def test_networks_on_a_gpu_open_side_by_side_and_the_hosts_stages_meanwhile(device, options, order):
+def test_networks_on_a_gpu_open_in_parallel_with_host_stages(device, options, order):
     lanes = partition(graph("find:", "each:", "device_a:", "out:"))
     lanes[0].nodes[0].options.update(options)
     lanes[1].workers = 2
@@ -108,7 +108,7 @@ def test_networks_on_a_gpu_open_side_by_side_and_the_hosts_stages_meanwhile(devi
     assert tuple([lane.nodes[0].id for lane in part] for part in opened) == order
 
 
-def test_a_lane_is_of_the_device_or_of_the_host():
+def test_a_lane_runs_on_the_device_or_on_the_host():
     lanes = partition(graph("find:", "follow:", "out:"))
     assert [lane.on_device for lane in lanes] == [True, False, False]
 
@@ -124,12 +124,12 @@ def test_a_lane_is_of_the_device_or_of_the_host():
     ],
     ids=["device", "host", "host pixels", "then pixels", "pixels first"],
 )
-def test_a_thread_mostly_waits_unless_its_stages_read_pixels_on_the_host(lines, waits):
+def test_a_lane_mostly_waits_unless_its_stages_read_pixels_on_the_host(lines, waits):
     (lane,) = partition(graph(*lines))
     assert lane.mostly_waits is waits
 
 
-def test_each_reader_has_a_channel_of_its_own_depth():
+def test_each_reader_has_a_separate_channel_with_its_depth():
     stage_graph = graph("device_a:", "each: {run: {queue: 2}}", "out: {from: [decode, each], run: {queue: 7}}")
     lanes = partition(stage_graph)
     first = connect(stage_graph, lanes)
@@ -170,7 +170,8 @@ class Fake(Runner):
 
 def work(*runners, batches=2):
     (lane,) = partition(graph("device_a:", "device_b:"))
-    inlet, result = Channel(10), Channel(10)
+    inlet = Channel(10)
+    result = Channel(10)
     lane.inputs = [inlet]
     lane.outlet = Outlet([result], 1)
     for sequence in range(batches):
@@ -215,7 +216,7 @@ def test_a_worker_opens_runs_and_closes_on_one_thread():
         ("close", ["open"] * 2 + ["run"] * 4 + ["close"] * 2, [0, 1]),
     ],
 )
-def test_what_was_opened_is_closed_whatever_happens(trouble, calls, out):
+def test_opened_stages_are_closed_after_any_error(trouble, calls, out):
     log = []
     failures, _, sequences, _ = work(Fake(log, trouble), Fake(log))
     assert [str(error) for error in failures] == [f"in {trouble}"]
@@ -223,7 +224,7 @@ def test_what_was_opened_is_closed_whatever_happens(trouble, calls, out):
     assert sequences == out
 
 
-def test_a_worker_keeps_no_batch_while_it_waits():
+def test_a_waiting_worker_retains_no_batch():
     import gc
     import weakref
 
@@ -232,7 +233,8 @@ def test_a_worker_keeps_no_batch_while_it_waits():
     from streamkit.core.data import Color, Surface
 
     (lane,) = partition(graph("device_a:", "device_b:"))
-    inlet, result = Channel(1), Channel(1)
+    inlet = Channel(1)
+    result = Channel(1)
     lane.inputs = [inlet]
     lane.outlet = Outlet([result], 1)
     worker = LaneThread(lane, [Fake([])], Device(), lambda: None, lambda error: None, lambda lane, batch: None)

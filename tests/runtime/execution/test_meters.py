@@ -55,7 +55,8 @@ def test_the_summary_is_in_milliseconds():
 
 
 def test_the_meters_of_a_stages_instances_are_summed():
-    meter, other = StageMeter(), StageMeter()
+    meter = StageMeter()
+    other = StageMeter()
     meter.frames = 30
     meter.batches = 3
     meter.seconds = 0.5

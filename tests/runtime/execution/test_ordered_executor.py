@@ -67,7 +67,8 @@ def test_the_number_of_workers_is_limited_by_the_parts():
 
 
 def test_waiting_results_are_bounded():
-    computed, taken = [0], itertools.count()
+    computed = [0]
+    taken = itertools.count()
 
     def work(part):
         for n in range(50):

@@ -22,7 +22,7 @@ from streamkit.runtime.execution.runners import (
 )
 
 
-def test_every_kind_of_stage_knows_itself_and_its_counters_on_each_frame():
+def test_every_kind_of_stage_sets_its_id_and_counters_on_each_frame():
     for kind, options in ((Picky, {}), (Numbers, {"log": []}), (OneEach, {"log": []}), (Writer, {"log": []})):
         rig = Rig(kind, **options)
         input_batch = batch("a0")
@@ -93,16 +93,22 @@ def runner_of(kind, called, *, on_error="skip", **options):
     return called(node, context, failures.append, ["a"]), failures
 
 
-def test_each_kind_of_stage_has_the_runner_of_its_kind():
-    kinds = [(NoTensor, BatchRunner), (Numbers, StreamRunner), (OneEach, FrameRunner), (Writer, SinkRunner),
-             (MayDrop, LossySinkRunner)]  # fmt: skip
+def test_each_kind_of_stage_has_a_runner_class():
+    kinds = [
+        (NoTensor, BatchRunner),
+        (Numbers, StreamRunner),
+        (OneEach, FrameRunner),
+        (Writer, SinkRunner),
+        (MayDrop, LossySinkRunner),
+    ]
     for kind, wanted in kinds:
         assert type(runner_of(kind, runner)[0]) is wanted
 
 
 @pytest.mark.parametrize(("kind", "whole"), [(TensorReader, True), (TensorSplitter, False), (NoTensor, False)])
-def test_a_stage_that_expects_a_tensor_gets_an_array_and_others_the_rows_on_demand(kind, whole):
-    rig, seen = Rig(kind), []
+def test_a_stage_that_needs_a_tensor_gets_an_array_and_others_lazy_rows(kind, whole):
+    rig = Rig(kind)
+    seen = []
     rig.runner.isolated = False
     rig.runner.stage.process = lambda batch: (seen.append(batch.tensor), batch)[1]
     input_batch = batch("a0 a1")
@@ -112,8 +118,9 @@ def test_a_stage_that_expects_a_tensor_gets_an_array_and_others_the_rows_on_dema
     assert seen[0][:].tolist() == [0.0, 10.0, 20.0]
 
 
-def test_a_batch_that_a_plugin_breaks_is_restored_once_before_it_is_retried():
-    rig, input_batch = Rig(NoTensor), batch("a0 a1")
+def test_a_batch_broken_by_a_plugin_is_restored_before_the_retry():
+    rig = Rig(NoTensor)
+    input_batch = batch("a0 a1")
 
     def drops(batch):
         for frame in batch.frames:
@@ -124,7 +131,7 @@ def test_a_batch_that_a_plugin_breaks_is_restored_once_before_it_is_retried():
     assert [len(frame.events) for frame in rig(input_batch).frames] == [1, 1]
 
 
-def test_states_are_made_once_a_source_and_removed_at_its_end():
+def test_states_are_created_once_per_source_and_removed_at_its_end():
     log: Log = []
     rig = Rig(Numbers, log=log)
     ended = []
@@ -137,7 +144,7 @@ def test_states_are_made_once_a_source_and_removed_at_its_end():
     assert (rig.runner.states, rig.logged, rig.runner.meter.other_errors) == ({}, [], 0)
 
 
-def test_a_batch_that_raises_has_its_states_again_for_the_second_try():
+def test_states_are_restored_before_a_failed_batch_is_retried():
     rig = Rig(Numbers, log=[])
     inner = rig.runner.stage.process
 
@@ -153,7 +160,7 @@ def test_a_batch_that_raises_has_its_states_again_for_the_second_try():
 
 
 @pytest.mark.parametrize("isolated", [True, False])
-def test_frames_have_the_tables_of_the_batch_and_not_those_of_before(isolated):
+def test_frames_have_the_tables_of_their_batch_instead_of_earlier_tables(isolated):
     seen = []
     rig = Rig(ActsOnFrames, what=lambda frame: seen.append(sorted(frame.tables)))
     rig.runner.isolated = isolated
@@ -170,7 +177,7 @@ def test_frames_have_the_tables_of_the_batch_and_not_those_of_before(isolated):
 
 
 @pytest.mark.parametrize("isolated", [True, False])
-def test_a_frame_that_fails_has_its_tables_again_and_the_others_their_new_ones(isolated):
+def test_a_failed_frame_gets_its_tables_back_and_the_others_their_new_tables(isolated):
     def what(frame):
         frame.detections = frame.detections[:0]
         if frame.source == "b":
@@ -187,7 +194,7 @@ def test_a_frame_that_fails_has_its_tables_again_and_the_others_their_new_ones(i
 
 
 @pytest.mark.parametrize("isolated", [True, False])
-def test_what_a_frame_stage_leaves_is_checked_if_it_is_a_plugins(isolated):
+def test_frames_of_a_frame_stage_are_checked_if_it_is_a_plugin(isolated):
     def what(frame):
         if frame.index == 1:
             frame.emit("seen")
@@ -218,7 +225,7 @@ def test_instances_of_frame_stages_are_closed_once_each():
 
 
 @pytest.mark.parametrize(("path", "probed"), [("{source}.txt", ["a.txt"]), ("one.txt", [])])
-def test_outputs_of_a_source_are_probed_and_shared_ones_are_opened_at_the_start(path, probed, monkeypatch):
+def test_outputs_per_source_are_probed_and_shared_outputs_opened_at_the_start(path, probed, monkeypatch):
     seen = []
     monkeypatch.setattr(Writer, "probe", lambda self: seen.append(self.path))
     log: Log = []
@@ -226,7 +233,7 @@ def test_outputs_of_a_source_are_probed_and_shared_ones_are_opened_at_the_start(
     assert (seen, log) == (probed, [] if probed else ["open one.txt"])
 
 
-def test_frames_behind_one_whose_output_has_failed_are_written_to_theirs():
+def test_frames_of_other_sources_are_written_after_an_output_failed():
     log: Log = []
     rig = Rig(Writer, log=log, path="{source}", bad=("a0",))
     rig(batch("a0 a1 b0 a2 b1"))
@@ -236,7 +243,7 @@ def test_frames_behind_one_whose_output_has_failed_are_written_to_theirs():
     assert (len(rig.failures), rig.runner.meter.other_errors, rig.logged) == (1, 0, [])
 
 
-def test_a_batch_that_is_encoded_at_once_is_not_split():
+def test_a_batch_encoded_as_a_whole_is_not_split():
     log: Log = []
     rig = Rig(Encodes, log=log)
     input_batch = batch("a0 b0")
@@ -247,7 +254,7 @@ def test_a_batch_that_is_encoded_at_once_is_not_split():
 
 
 @pytest.mark.parametrize("encode", [lambda batch: None, lambda batch: ["one"], lambda batch: [1 / 0]])
-def test_a_batch_that_cannot_be_encoded_at_once_is_written_frame_by_frame(encode, monkeypatch):
+def test_a_batch_that_cannot_be_encoded_as_a_whole_is_written_frame_by_frame(encode, monkeypatch):
     monkeypatch.setattr(Encodes, "encode", staticmethod(encode))
     log: Log = []
     Rig(Encodes, log=log)(batch("a0 b0"))
@@ -255,7 +262,7 @@ def test_a_batch_that_cannot_be_encoded_at_once_is_written_frame_by_frame(encode
 
 
 @pytest.mark.parametrize(("on_frame", "ofbatch", "at_once"), [(1, 1, True), (1, 0, False), (0, 1, True), (0, 0, True)])
-def test_tables_that_only_the_frames_have_are_not_encoded_at_once(on_frame, ofbatch, at_once):
+def test_tables_of_single_frames_prevent_encoding_of_the_whole_batch(on_frame, ofbatch, at_once):
     log: Log = []
     input_batch = batch("a0 b0")
     if not ofbatch:
@@ -281,7 +288,7 @@ class Held(MayDrop):
         self.written.append(frame.index)
 
 
-def test_eight_frames_wait_for_a_sink_that_may_drop():
+def test_the_queue_of_a_lossy_sink_holds_eight_frames():
     stage_runner, _ = runner_of(MayDrop, runner)
     sink = Held()
     sink.context = Context("it", counters=Counters())

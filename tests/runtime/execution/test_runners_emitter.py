@@ -89,7 +89,8 @@ def test_only_a_recently_lost_broker_gets_the_rest_of_the_drain_time():
 
 def test_a_run_blocked_by_a_full_spool_can_be_stopped(tmp_path):
     """With `block` a pipeline waits for a broker as long as it takes, but not once it is told to stop."""
-    registry, logged = default_registry(), collect()
+    registry = default_registry()
+    logged = collect()
     add_stages(registry)
     text = f"""
       sources: {{gate: {{stage: numbered_frames, uri: none, count: 1000000000}}}}

@@ -63,10 +63,16 @@ def test_a_sink_has_an_instance_per_path():
     rig(batch("b1", ended="a"))
     rig.runner.close()
     assert log == [
-        "open out/a.txt", ("out/a.txt", "a0", None, 1), "open out/b.txt", ("out/b.txt", "b0", None, 1),
-        ("out/a.txt", "a1", None, 1), ("out/b.txt", "b1", None, 1), "end a out/a.txt", "close out/a.txt",
+        "open out/a.txt",
+        ("out/a.txt", "a0", None, 1),
+        "open out/b.txt",
+        ("out/b.txt", "b0", None, 1),
+        ("out/a.txt", "a1", None, 1),
+        ("out/b.txt", "b1", None, 1),
+        "end a out/a.txt",
+        "close out/a.txt",
         "close out/b.txt",
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize("path", ["one.txt", "-", None])
@@ -96,8 +102,12 @@ def test_failed_frames_are_written_in_order():
     ]
     assert rig(input_batch) is input_batch
     assert [entry[1:3] for entry in log[1:]] == [
-        ("a0", None), ("a1", "broken"), ("a2", None), ("b0", None), ("b9", "late")
-    ]  # fmt: skip
+        ("a0", None),
+        ("a1", "broken"),
+        ("a2", None),
+        ("b0", None),
+        ("b9", "late"),
+    ]
 
 
 def test_a_batch_of_only_failed_frames_is_written_and_ends_its_sources():

@@ -5,7 +5,8 @@ from streamkit.core.data import Device
 from streamkit.core.stage import BatchStage, FrameStage, Sink, StreamStage
 from streamkit.runtime.execution import sizes
 
-CPU, GPU = Device("cpu"), Device("cuda")
+CPU = Device("cpu")
+GPU = Device("cuda")
 
 
 @pytest.mark.parametrize(

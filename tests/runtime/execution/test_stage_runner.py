@@ -13,7 +13,7 @@ from streamkit.core.stage import BatchStage, FrameStage, StreamStage
 # ------------------------------------------------------------------------------------------------ batches that raise
 
 
-def test_a_good_batch_goes_through_in_one_call():
+def test_a_batch_without_errors_is_processed_in_a_single_call():
     rig = Rig(Picky)
     input_batch = batch("a0 b0 a1")
     output_batch = rig(input_batch)
@@ -27,7 +27,7 @@ def test_a_good_batch_goes_through_in_one_call():
     assert rig.runner.meter.seconds > 0
 
 
-def test_a_batch_that_raises_is_tried_frame_by_frame_and_joined():
+def test_a_failed_batch_is_retried_frame_by_frame_and_joined():
     rig = Rig(Picky, most=1)
     input_batch = batch("a0 b0 a1", ended="b", rows=(2, 0, 3))
     lost = Frame("b", 7, 0.0, 64, 48, error="before", _state=FrameState(position=3))
@@ -41,7 +41,8 @@ def test_a_batch_that_raises_is_tried_frame_by_frame_and_joined():
     np.testing.assert_array_equal(output_batch.outputs["scores"], [0, 10, 20])
     np.testing.assert_array_equal(output_batch.outputs["sum"], [0, 3, 6])
     for name, factor in (("detect", 1), ("twice", 2)):
-        table, before = output_batch.table(name), input_batch.table("detect")
+        table = output_batch.table(name)
+        before = input_batch.table("detect")
         np.testing.assert_array_equal(table.batch_row, [0, 0, 2, 2, 2])
         np.testing.assert_array_equal(table.xyxy, before.xyxy)
         np.testing.assert_array_equal(table.score, before.score * factor)
@@ -56,7 +57,8 @@ class Anew(BatchStage):
     keeps: bool = False
 
     def process(self, batch):
-        well, bad = batch.frames[self.bad :], batch.frames[: self.bad]
+        well = batch.frames[self.bad :]
+        bad = batch.frames[: self.bad]
         for frame in bad:
             frame.error = "it"
         return Batch(list(well), failed=[*(batch.failed if self.keeps else []), *bad])
@@ -64,7 +66,7 @@ class Anew(BatchStage):
 
 @pytest.mark.parametrize("bad", [0, 1])
 @pytest.mark.parametrize("keeps", [False, True])
-def test_a_stage_that_makes_a_batch_anew_loses_no_frame_that_failed_before(bad, keeps):
+def test_a_new_batch_from_a_stage_keeps_the_frames_that_failed_earlier(bad, keeps):
     rig = Rig(Anew)
     rig.runner.isolated = False  # as a stage of streamkit's own
     rig.runner.stage.bad = bad
@@ -84,9 +86,9 @@ def test_a_stage_that_makes_a_batch_anew_loses_no_frame_that_failed_before(bad, 
 
 @pytest.mark.parametrize(
     ("bad", "left", "rows"),
-    [(["b0"], "a0 a1", [0, 0, 1, 1, 1]), (["a0"], "b0 a1", [0, 1, 1, 1]), (["a1", "a0"], "b0", [0])]
-)  # fmt: skip
-def test_frames_that_raise_leave_the_rows(bad, left, rows):
+    [(["b0"], "a0 a1", [0, 0, 1, 1, 1]), (["a0"], "b0 a1", [0, 1, 1, 1]), (["a1", "a0"], "b0", [0])],
+)
+def test_failed_frames_are_removed_with_their_rows(bad, left, rows):
     rig = Rig(Picky, bad=tuple(bad))
     input_batch = batch("a0 b0 a1", ended="a", rows=(2, 1, 3))
     scores = {
@@ -117,7 +119,7 @@ def test_frames_that_raise_leave_the_rows(bad, left, rows):
     assert rig.failures == []
 
 
-def test_when_every_frame_fails_the_batch_goes_on_empty():
+def test_a_batch_whose_frames_all_fail_continues_empty():
     rig = Rig(Picky, bad=("a0", "b0"))
     output_batch = rig(batch("a0 b0", ended="a"))
     assert (output_batch.frames, key(output_batch.failed), output_batch.ended, output_batch.sequence) == (
@@ -131,7 +133,7 @@ def test_when_every_frame_fails_the_batch_goes_on_empty():
 
 
 @pytest.mark.parametrize("bad", [("a0",), ("b0",), ("a1", "b0"), ("a0", "b0", "a1")])
-def test_a_frame_that_fails_stands_beside_those_that_failed_before(bad):
+def test_a_failed_frame_is_listed_after_earlier_failures(bad):
     rig = Rig(Picky, bad=bad)
     input_batch = batch("a0 b0 a1", ended="b")
     input_batch.failed = [Frame("b", 7, 0.0, 64, 48, error="before", _state=FrameState(position=3))]
@@ -175,7 +177,8 @@ def test_changed_options_reach_every_instance_before_the_next_batch():
 
 @pytest.mark.parametrize("on_error", ["skip", "stop"])
 def test_options_that_a_stage_rejects_are_restored_in_every_instance(on_error):
-    rig, refused = Rig(Tuned, on_error=on_error), []
+    rig = Rig(Tuned, on_error=on_error)
+    refused = []
     rig(batch("a0 b0"))
     rig.runner.change({"level": 10}, lambda: refused.append(True))
     rig(batch("a1 b1"))
@@ -198,7 +201,7 @@ def test_on_error_stop_ends_the_run_with_stage_source_and_frame():
     assert (key(output_batch.frames), key(output_batch.failed)) == ("a0", "b3")  # what went well goes on to the outputs
 
 
-def test_a_stage_that_always_fails_is_told_a_few_times():
+def test_errors_of_a_stage_are_logged_a_limited_number_of_times():
     rig = Rig(Picky, bad=tuple(f"a{i}" for i in range(30)))
     for i in range(30):
         rig(batch(f"a{i}"))
@@ -208,7 +211,7 @@ def test_a_stage_that_always_fails_is_told_a_few_times():
 
 
 @pytest.mark.parametrize("kind", [Picky, OneEach])
-def test_errors_of_the_program_itself_are_no_frames_fault(kind):
+def test_errors_of_streamkit_in_a_batch_stage_are_raised(kind):
     options = {"raises": SourceError} if kind is Picky else {"log": []}
     rig = Rig(kind, bad=("a0",), **options)
     if kind is OneEach:
@@ -223,7 +226,7 @@ def test_errors_of_the_program_itself_are_no_frames_fault(kind):
 # -------------------------------------------------------------------------------------------------- frame by frame
 
 
-def test_a_frame_stage_has_an_instance_a_source_closed_at_its_end():
+def test_a_frame_stage_has_an_instance_per_source_closed_at_its_end():
     log: Log = []
     rig = Rig(OneEach, log=log)
     assert log == []  # made when the first frame comes
@@ -241,7 +244,7 @@ def test_a_frame_stage_has_an_instance_a_source_closed_at_its_end():
     assert sum(str(entry).startswith("close") for entry in log) == 2
 
 
-def test_what_a_frame_stage_changes_becomes_the_batchs_table():
+def test_changes_of_a_frame_stage_are_in_the_table_of_the_batch():
     rig = Rig(OneEach, log=[], least=0.1)
     input_batch = batch("a0 b0 a1", rows=(2, 0, 2))
     output_batch = rig(input_batch)
@@ -250,7 +253,7 @@ def test_what_a_frame_stage_changes_becomes_the_batchs_table():
     np.testing.assert_array_equal(output_batch.table("detect").row_id, [1, 0, 1])
 
 
-def test_a_table_that_nothing_changes_stays_as_it_is():
+def test_a_table_without_changes_stays_equal():
     rig = Rig(OneEach, log=[])
     input_batch = batch("a0 b0")
     table = input_batch.table("detect")
@@ -259,7 +262,7 @@ def test_a_table_that_nothing_changes_stays_as_it_is():
         np.testing.assert_array_equal(getattr(output_batch, name), getattr(table, name))
 
 
-def test_a_frame_that_fails_in_a_frame_stage_costs_the_others_nothing():
+def test_a_frame_failed_in_a_frame_stage_is_not_retried_and_the_others_continue():
     log: Log = []
     rig = Rig(OneEach, log=log, bad=("b0",), least=0.0)
     output_batch = rig(batch("a0 b0 a1", rows=(1, 2, 3)))
@@ -271,7 +274,7 @@ def test_a_frame_that_fails_in_a_frame_stage_costs_the_others_nothing():
     assert ["bad picture" in str(error) for error in stopping.failures] == [True]
 
 
-def test_a_stream_stages_state_is_made_once_and_dropped_with_its_source():
+def test_the_state_of_a_stream_stage_is_created_once_and_dropped_with_its_source():
     log: Log = []
     rig = Rig(Numbers, log=log)
     first = rig(batch("a0 b0 a1"))
@@ -299,7 +302,7 @@ class Ending(StreamStage):
         self.ended = [*getattr(self, "ended", []), (source, state)]
 
 
-def test_a_stream_stage_is_told_of_a_source_that_ends_once_with_its_state():
+def test_a_stream_stage_gets_the_end_of_a_source_once_with_its_state():
     rig = Rig(Ending)
     rig(batch("a0 b0", ended="b"))
     rig(batch("a1", ended="a"))
@@ -307,7 +310,7 @@ def test_a_stream_stage_is_told_of_a_source_that_ends_once_with_its_state():
     assert rig.runner.states == {}
 
 
-def test_a_frame_that_fails_in_a_stage_of_streamkit_s_own_keeps_the_table_that_it_came_with():
+def test_a_frame_failed_in_a_built_in_stage_keeps_its_input_table():
     class Halving(OneEach):
         def process(self, frame):
             frame.detections = frame.detections[:0]
@@ -341,7 +344,8 @@ def acting(action, **options) -> Rig:
 
 
 def test_an_empty_batch_is_not_processed_and_ends_its_sources():
-    called, ended = [], []
+    called = []
+    ended = []
     rig = acting(called.append)
     rig.runner.end = ended.append
     output_batch = rig(Batch([], ended=("a", "b")))
@@ -349,8 +353,9 @@ def test_an_empty_batch_is_not_processed_and_ends_its_sources():
     assert (rig.runner.meter.batches, rig.runner.meter.seconds) == (0, 0)
 
 
-def test_an_output_that_cannot_be_written_ends_the_run_and_batches_skip_the_stage():
-    error, called = OutputError("full"), []
+def test_an_output_error_ends_the_run_and_later_batches_skip_the_stage():
+    error = OutputError("full")
+    called = []
 
     def action(batch):
         called.append(len(batch))
@@ -364,7 +369,7 @@ def test_an_output_that_cannot_be_written_ends_the_run_and_batches_skip_the_stag
     assert (called, rig.failures) == ([2], [error])
 
 
-def test_a_single_frame_that_fails_leaves_the_batch_and_is_not_tried_again():
+def test_a_failed_frame_alone_in_its_batch_is_not_retried():
     calls = []
 
     def action(batch):
@@ -381,7 +386,7 @@ def test_a_single_frame_that_fails_leaves_the_batch_and_is_not_tried_again():
 
 
 @pytest.mark.parametrize("text", ["a0 b0", "a0 b0 a1"])
-def test_what_a_stage_has_done_before_it_raised_is_undone_before_the_second_try(text):
+def test_events_of_a_failed_batch_are_removed_before_the_retry(text):
     def action(batch):
         for frame in batch.frames:
             frame.emit("seen")
@@ -393,7 +398,7 @@ def test_what_a_stage_has_done_before_it_raised_is_undone_before_the_second_try(
     assert [len(frame.events) for frame in output_batch.frames] == [1] * len(output_batch.frames)
 
 
-def test_a_stage_that_returns_no_batch_is_told_what_it_must_return():
+def test_the_error_of_a_stage_that_returns_no_batch_states_the_rule():
     (failed,) = acting(lambda batch: batch.frames)(batch("a0")).failed
     message = "it failed on a frame 0 (0.00 s): TypeError: Acts.process must return a Batch, got list"
     assert failed.error.startswith(f"{message} (test_stage_runner.py:")
@@ -402,14 +407,14 @@ def test_a_stage_that_returns_no_batch_is_told_what_it_must_return():
 @pytest.mark.parametrize(
     ("input_event", "output_event", "wanted"), [("g", None, "g"), (None, "m", "m"), ("g", "m", "m")]
 )
-def test_a_new_batch_is_ready_with_its_own_event_or_with_that_of_the_old_one(input_event, output_event, wanted):
+def test_a_new_batch_without_a_ready_event_gets_that_of_its_input(input_event, output_event, wanted):
     rig = acting(lambda batch: Batch(list(batch.frames), ready=output_event))
     before = batch("a0 b0")
     before.ready = input_event
     assert rig(before).ready == wanted
 
 
-def test_the_line_of_an_error_is_told_of_plugins_only():
+def test_an_error_has_the_line_of_plugin_code_only():
     def action(batch):
         raise ValueError("no")
 
@@ -422,8 +427,9 @@ def test_the_line_of_an_error_is_told_of_plugins_only():
 
 
 @pytest.mark.parametrize("on_error", ["skip", STOP])
-def test_an_error_outside_of_frames_is_counted_and_told_or_ends_the_run(on_error):
-    rig, error = Rig(Acts, on_error=on_error), ValueError("no")
+def test_an_error_outside_of_frames_is_counted_and_logged_or_ends_the_run(on_error):
+    rig = Rig(Acts, on_error=on_error)
+    error = ValueError("no")
     for _ in range(2):
         rig.runner.report_error(error, " as it slept")
     assert (rig.runner.meter.other_errors, rig.runner.counters["errors outside of frames"]) == (2, 2)

@@ -14,7 +14,8 @@ from streamkit.testing.kit import detections, frames
 
 def test_tables_of_branches_are_merged_side_by_side():
     whole = Batch(frames(2))
-    first, second = whole.fork(), whole.fork()
+    first = whole.fork()
+    second = whole.fork()
     first.frames[0].facts["attributes"] = {"scene": {"label": "street", "score": 0.5}}
     second.frames[0].facts["attributes"] = {"weather": {"label": "rain", "score": 0.9}}
     second.frames[1].facts["segmentation"] = {"road": "..."}
@@ -78,8 +79,9 @@ def test_an_event_changed_by_branches_has_the_additions_of_each():
     second.frames[0].emit("saved")
     (frame,) = merge_batches([first, second, third]).frames
     assert [(event.kind, event.data) for event in frame.events] == [
-        ("rang", {"n": 1, "clip": "a.mp4", "snapshot": "a.jpg"}), ("saved", {}),
-    ]  # fmt: skip
+        ("rang", {"n": 1, "clip": "a.mp4", "snapshot": "a.jpg"}),
+        ("saved", {}),
+    ]
 
 
 def test_a_frame_that_failed_in_a_branch_has_failed_after_the_merge():
@@ -132,8 +134,10 @@ def test_each_frame_gets_its_rows_of_every_table():
     input_batch.tables["faces"] = detections([[1, 1, 2, 2]])
     split(input_batch)
     assert [{name: len(table) for name, table in frame.tables.items()} for frame in input_batch.frames] == [
-        {"detect": 2, "faces": 1}, {"detect": 0, "faces": 0}, {"detect": 1, "faces": 0},
-    ]  # fmt: skip
+        {"detect": 2, "faces": 1},
+        {"detect": 0, "faces": 0},
+        {"detect": 1, "faces": 0},
+    ]
     np.testing.assert_allclose(input_batch.frames[2].tables["detect"].score, [2.0])
 
 
@@ -183,7 +187,8 @@ def test_facts_that_are_not_mappings_come_from_the_first_branch():
 
 def test_shown_shapes_and_skipped_detectors_of_branches_are_merged():
     first, second = (Batch(frames(1)).fork() for _ in range(2))
-    line, zone = object(), object()
+    line = object()
+    zone = object()
     first.frames[0].shown = {"count.line": line}
     second.frames[0].shown = {"count.zone": zone}
     first.frames[0]._state.skipped_detectors = frozenset({"faces"})

@@ -37,7 +37,7 @@ def test_a_waiting_batch_leaves_as_soon_as_another_thread_fills_it():
     later.join()
 
 
-def test_the_wait_counts_from_the_oldest_frame_not_from_that_of_the_source_whose_turn_it_is(clock):
+def test_the_wait_starts_with_the_oldest_frame_of_all_sources(clock):
     batcher = make_batcher(3, 1.0, "a", "b", "idle", ahead=4)
     waited_s = clock.waits(batcher)
     for index in range(2):
@@ -59,7 +59,7 @@ def test_the_wait_counts_from_the_oldest_frame_not_from_that_of_the_source_whose
     assert waited_s == [pytest.approx(0.4)]
 
 
-def test_the_wait_holds_also_while_a_source_has_yet_to_begin():
+def test_the_wait_is_bounded_although_an_expected_source_has_not_begun():
     batcher = Batcher(8, 0.05, np)
     batcher.expect(2)
     batcher.begin("a")
@@ -80,7 +80,7 @@ def test_the_wait_holds_also_while_a_source_has_yet_to_begin():
     assert batcher.next() is None
 
 
-def test_one_frame_of_each_ready_source_in_turn():
+def test_ready_sources_contribute_frames_in_turn():
     batcher = make_batcher(4, LONG_S, "quick", "b", "c", ahead=3)
     for index in range(4):
         batcher.inlets["quick"].put(frame("quick", index))
@@ -91,7 +91,7 @@ def test_one_frame_of_each_ready_source_in_turn():
     assert [batched.index for batched in batch.frames if batched.source == "quick"] == [0, 1]
 
 
-def test_a_source_that_is_ahead_waits_and_nobody_else_does():
+def test_only_a_source_that_is_ahead_waits():
     batcher = make_batcher(4, LONG_S, "quick", "b", ahead=1)
     put: list[int] = []
 
@@ -115,7 +115,7 @@ def test_a_source_that_is_ahead_waits_and_nobody_else_does():
     assert put == [0, 1, 2, 3, 4]
 
 
-def test_when_every_source_waits_for_room_the_batch_leaves():
+def test_a_partial_batch_leaves_when_every_source_waits_for_room():
     batcher = make_batcher(100, LONG_S, "a", "b", ahead=0)  # a share of 2 frames
     for source in "ab":
         for index in range(2):
@@ -123,7 +123,7 @@ def test_when_every_source_waits_for_room_the_batch_leaves():
     assert names(batcher.next()) == ["a", "b", "a", "b"]
 
 
-def test_a_slow_source_costs_the_others_nothing():
+def test_a_slow_source_does_not_delay_the_others():
     batcher = make_batcher(3, 0.01, "quick", "slow")
     over = threading.Event()
 
@@ -146,7 +146,7 @@ def test_a_slow_source_costs_the_others_nothing():
         thread.join(5)
 
 
-def test_unlike_rates_keep_the_share_of_each():
+def test_sources_of_different_rates_get_equal_shares_of_batches():
     """While both are ready, the quick source gets no more of the batches than the other."""
     batcher = make_batcher(4, LONG_S, "quick", "other", ahead=4)
     for index in range(6):
@@ -156,7 +156,7 @@ def test_unlike_rates_keep_the_share_of_each():
     assert [Counter(names(batcher.next())) for _ in range(2)] == [Counter(quick=2, other=2)] * 2
 
 
-def test_each_source_is_told_ended_once_behind_its_last_frame():
+def test_the_end_of_a_source_is_reported_once_after_its_last_frame():
     batcher = make_batcher(2, LONG_S, "a", "b", ahead=4)
     for index in range(3):
         batcher.inlets["a"].put(frame("a", index))
@@ -173,18 +173,18 @@ def test_each_source_is_told_ended_once_behind_its_last_frame():
     assert [batch.sequence for batch in batches] == list(range(len(batches)))
 
 
-def test_a_source_without_a_frame_is_told_too():
+def test_the_end_of_a_source_without_frames_is_reported():
     batcher = make_batcher(4, LONG_S, "none")
     batcher.inlets["none"].end()
     (batch,) = drain(batcher)
     assert (batch.frames, batch.failed, batch.ended) == ([], [], ("none",))
 
 
-def test_no_sources_no_batches():
+def test_a_batcher_without_sources_gives_no_batch():
     assert Batcher(4, LONG_S, np).next() is None
 
 
-def test_failed_frames_go_beside_the_rows_and_keep_their_position():
+def test_failed_frames_are_separate_and_keep_their_position():
     batcher = make_batcher(3, LONG_S, "a")
     for index, error in enumerate([None, "broken", None]):
         batcher.inlets["a"].put(frame("a", index, error))
@@ -194,7 +194,7 @@ def test_failed_frames_go_beside_the_rows_and_keep_their_position():
     assert [batched._state.position for batched in [*batch.frames, *batch.failed]] == [0, 2, 1]
 
 
-def test_abort_wakes_the_one_that_takes_and_those_that_put():
+def test_abort_wakes_the_reader_and_the_writers():
     batcher = make_batcher(4, LONG_S, "a", "b", ahead=0)
     raised: list[str] = []
 
@@ -228,9 +228,10 @@ def test_abort_wakes_the_one_that_takes_and_those_that_put():
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_nothing_is_lost_doubled_or_reordered(seed):
+def test_no_frame_is_lost_duplicated_or_reordered(seed):
     rng = random.Random(seed)
-    size, ahead = rng.randint(1, 9), rng.randint(0, 3)
+    size = rng.randint(1, 9)
+    ahead = rng.randint(0, 3)
     counts = {f"s{i}": rng.choice([0, 1, rng.randint(2, 60)]) for i in range(rng.randint(1, 8))}
     batcher = Batcher(size, rng.choice([0.0, 0.001, 0.01]), np, ahead)
     batcher.expect(len(counts))
@@ -269,10 +270,11 @@ def test_nothing_is_lost_doubled_or_reordered(seed):
     assert [batch.sequence for batch in batches] == list(range(len(batches)))
 
 
-def test_a_source_that_takes_an_id_again_waits_until_the_earlier_one_is_through():
+def test_a_source_with_a_reused_id_waits_for_the_frames_of_the_earlier_source():
     batcher = Batcher(8, 0.05, np)
     batcher.expect(3)
-    first, other = batcher.begin("a"), batcher.begin("b")
+    first = batcher.begin("a")
+    other = batcher.begin("b")
     first.put(frame("a", 7))
     first.end()
     with pytest.raises(Aborted):
@@ -292,7 +294,7 @@ def test_a_source_that_takes_an_id_again_waits_until_the_earlier_one_is_through(
     ]
 
 
-def test_nothing_begins_when_all_is_over():
+def test_no_source_can_be_expected_after_the_end():
     batcher = Batcher(4, LONG_S, np)
     assert batcher.expect(1)
     assert batcher.expect(-1)
@@ -338,12 +340,12 @@ def test_the_room_of_a_source_is_its_share_of_the_batches_ahead(size, ahead, sou
 
 
 @pytest.mark.parametrize(("size", "ahead", "expected"), [(5, 0, 5), (3, 1, 3), (3, 2, 6)])
-def test_in_batches_of_one_source_each_source_has_room_for_a_full_one(size, ahead, expected):
+def test_each_source_has_room_for_a_full_batch_with_per_source_batches(size, ahead, expected):
     (film,) = begin_inlets(Batcher(size, LONG_S, np, ahead, per_source=True), "film")
     assert room(film) == expected
 
 
-def test_the_room_of_a_source_grows_when_another_has_ended_once():
+def test_the_room_of_a_source_grows_once_per_ended_source():
     batcher = Batcher(6, LONG_S, np, 1)
     film, other, _ = begin_inlets(batcher, "film", "other", "third")
     assert room(film) == 2
@@ -356,7 +358,7 @@ def test_the_room_of_a_source_grows_when_another_has_ended_once():
     assert batcher.waiting == 3
 
 
-def test_a_source_that_has_ended_brings_nothing_more_even_with_room():
+def test_an_ended_source_cannot_add_frames():
     batcher = Batcher(4, LONG_S, np)
     film, gate = begin_inlets(batcher, "film", "gate")
     film.end()
@@ -367,7 +369,7 @@ def test_a_source_that_has_ended_brings_nothing_more_even_with_room():
     assert batcher.waiting == 0
 
 
-def test_a_frame_waits_for_others_exactly_as_long_as_is_allowed(clock):
+def test_a_frame_waits_for_others_exactly_the_maximum_wait(clock):
     batcher = Batcher(8, 0.5, np)
     film, _ = begin_inlets(batcher, "film", "idle")
     film.put(frame("film"))
@@ -384,7 +386,7 @@ def test_a_frame_waits_for_others_exactly_as_long_as_is_allowed(clock):
     assert waited_s == [0.375]
 
 
-def test_a_taker_learns_that_an_expected_source_does_not_come():
+def test_a_waiting_reader_ends_when_the_expected_source_is_canceled():
     batcher = Batcher(4, LONG_S, np)
     assert batcher.expect(1) is True
     batches = []
@@ -395,7 +397,7 @@ def test_a_taker_learns_that_an_expected_source_does_not_come():
     assert batcher.expect(1) is False
 
 
-def test_full_batches_of_one_source_take_turns():
+def test_sources_with_full_per_source_batches_take_turns():
     batcher = Batcher(2, LONG_S, np, 8, per_source=True)
     for inlet in begin_inlets(batcher, "film", "other"):
         for index in range(4):

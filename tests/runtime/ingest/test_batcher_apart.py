@@ -70,6 +70,8 @@ def test_separate_batches_do_not_depend_on_timing(seed):
         for source in set(names(batch)):
             indices_by_source.setdefault(source, []).append([batched.index for batched in batch.frames])
     assert indices_by_source == {
-        "a": [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]], "b": [[0, 1, 2]], "d": [[0, 1, 2, 3], [4, 5, 6]],
-    }  # fmt: skip
+        "a": [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]],
+        "b": [[0, 1, 2]],
+        "d": [[0, 1, 2, 3], [4, 5, 6]],
+    }
     assert Counter(source for batch in batches for source in batch.ended) == Counter(list(lengths))

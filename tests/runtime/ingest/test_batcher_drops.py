@@ -39,7 +39,7 @@ def test_live_frames_that_are_too_old_are_dropped_and_counted():
     assert (dict(inlets[0].drops.values), dict(inlets[1].drops.values)) == ({TOO_OLD: 3}, {})
 
 
-def test_a_batch_of_old_frames_alone_does_not_leave_and_ends_nothing():
+def test_too_old_frames_alone_make_no_batch():
     batcher = Batcher(2, LONG_S, np, 2, 0.1)
     batcher.expect(1)
     inlet = batcher.begin("a")
@@ -58,10 +58,11 @@ def test_a_batch_of_old_frames_alone_does_not_leave_and_ends_nothing():
     assert inlet.drops[TOO_OLD] == 2
 
 
-def test_a_live_source_never_waits_and_loses_its_oldest():
+def test_a_live_source_never_waits_and_drops_its_oldest_frames():
     batcher = Batcher(4, LONG_S, np, 1, LONG_S)
     batcher.expect(2)
-    inlet, other = batcher.begin("a"), batcher.begin("b")
+    inlet = batcher.begin("a")
+    other = batcher.begin("b")
     for index in range(100):
         inlet.put(live("a", index))
     other.put(frame("b"))
@@ -88,7 +89,7 @@ def test_events_of_dropped_frames_precede_those_of_the_next_frame(age_s, count, 
     assert [[event.frame for event in frame.events] for frame in others] == [[frame.index] for frame in others]
 
 
-def test_in_is_out_and_dropped_with_a_slow_reader_and_unlike_rates():
+def test_frames_in_equal_frames_out_and_dropped_with_a_slow_reader():
     batcher = Batcher(4, 0.005, np, 2, 0.05)
     rates = {"quick": 0.0005, "other": 0.002, "file": 0.0}
     counts = {"quick": 600, "other": 150, "file": 200}
@@ -127,22 +128,29 @@ def test_live_frames_go_before_those_of_files():
     gate.put(live("gate", 1))
     yard.put(live("yard", 0))
     assert [(batched.source, batched.index) for batched in batcher.next().frames] == [
-        ("gate", 0), ("yard", 0), ("gate", 1), ("film", 0)
-    ]  # fmt: skip
+        ("gate", 0),
+        ("yard", 0),
+        ("gate", 1),
+        ("film", 0),
+    ]
     yard.put(live("yard", 1))
     assert [(batched.source, batched.index) for batched in batcher.next().frames] == [
-        ("yard", 1), ("other", 0), ("film", 1), ("film", 2)
-    ]  # fmt: skip
+        ("yard", 1),
+        ("other", 0),
+        ("film", 1),
+        ("film", 2),
+    ]
     assert not gate.drops.values
     assert batcher.waiting == 0
 
 
 @pytest.mark.alone
-def test_a_file_that_fills_every_batch_costs_a_camera_no_frame():
+def test_a_file_that_fills_every_batch_drops_no_frame_of_a_camera():
     """Three frames in ten milliseconds is what goes through; the file alone would take all of that."""
     batcher = Batcher(3, 0.005, np, 2, 0.5)
     batcher.expect(2)
-    film, gate = batcher.begin("film"), batcher.begin("gate")
+    film = batcher.begin("film")
+    gate = batcher.begin("gate")
     over = False
 
     def fill() -> None:
@@ -173,10 +181,11 @@ def test_a_file_that_fills_every_batch_costs_a_camera_no_frame():
     assert out["film"] > 30
 
 
-def test_whether_any_source_is_live():
+def test_a_batcher_is_live_if_any_source_is():
     batcher = Batcher(8, 0.01, np)
     batcher.expect(2)
-    film, gate = batcher.begin("film"), batcher.begin("gate")
+    film = batcher.begin("film")
+    gate = batcher.begin("gate")
     film.put(frame("film"))
     assert not batcher.live
     gate.put(live("gate", 0))
@@ -189,7 +198,7 @@ def test_whether_any_source_is_live():
     assert not batcher.live
 
 
-def test_a_source_is_live_or_not_as_its_last_frame_until_it_has_ended():
+def test_the_last_frame_of_a_source_decides_whether_it_is_live_until_it_ends():
     batcher = Batcher(8, 0.01, np)
     batcher.expect(1)
     gate = batcher.begin("gate")
@@ -205,7 +214,7 @@ def test_a_source_is_live_or_not_as_its_last_frame_until_it_has_ended():
 
 
 @pytest.mark.parametrize("first_live", [False, True])
-def test_the_wait_counts_from_the_oldest_frame_whichever_kind_it_is(clock, first_live):
+def test_the_wait_starts_with_the_oldest_frame_of_files_and_cameras(clock, first_live):
     batcher = Batcher(8, 1.0, np, 2, LONG_S)
     film, gate, _ = begin_inlets(batcher, "film", "gate", "idle")
     waited_s = clock.waits(batcher)
@@ -216,7 +225,8 @@ def test_the_wait_counts_from_the_oldest_frame_whichever_kind_it_is(clock, first
     assert waited_s == [pytest.approx(0.4)]
 
 
-FHD, UHD = (1920, 1080), (3840, 2160)
+FHD = (1920, 1080)
+UHD = (3840, 2160)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +241,7 @@ FHD, UHD = (1920, 1080), (3840, 2160)
         (3, 1, UHD, 4 * 3110400, 4),
     ],
 )
-def test_a_live_source_keeps_four_frames_or_more_if_there_is_memory_and_loses_the_oldest(
+def test_the_queue_of_a_live_source_holds_at_least_four_frames_and_more_with_memory(
     size, ahead, pixels, live_bytes, expected
 ):
     batcher = Batcher(size, LONG_S, np, ahead, live_bytes=lambda: live_bytes)
@@ -247,7 +257,7 @@ def test_a_live_source_keeps_four_frames_or_more_if_there_is_memory_and_loses_th
     assert gate.waiting[0][1].index == 1
 
 
-def test_live_sources_share_the_memory_of_frames_that_wait():
+def test_live_sources_share_the_memory_for_queued_frames():
     batcher = Batcher(2, LONG_S, np, 0, live_bytes=lambda: 24 * 3110400)
     sources = begin_inlets(batcher, "a", "b", "c")
     for index in range(9):
@@ -258,7 +268,7 @@ def test_live_sources_share_the_memory_of_frames_that_wait():
     assert [(len(source.waiting), source.drops[QUEUE_FULL]) for source in sources] == [(8, 1)] * 3
 
 
-def test_the_queue_of_a_live_source_becomes_short_while_frames_are_dropped_and_long_again_afterwards(clock):
+def test_the_queue_of_a_live_source_shrinks_while_it_drops_and_grows_afterwards(clock):
     batcher = Batcher(4, LONG_S, np, 0)
     (gate,) = begin_inlets(batcher, "gate")
 
@@ -279,10 +289,11 @@ def test_the_queue_of_a_live_source_becomes_short_while_frames_are_dropped_and_l
 
 
 @pytest.mark.parametrize(("fps", "max_latency_s"), [(30, 1.0), (30, 0.4), (10, 1.0)])
-def test_a_pipeline_that_is_always_too_slow_does_not_delay_its_frames_more(fps, max_latency_s, clock):
+def test_the_latency_of_an_overloaded_pipeline_does_not_grow(fps, max_latency_s, clock):
     batcher = Batcher(1, LONG_S, np, 0, max_latency_s)
     (gate,) = begin_inlets(batcher, "gate")
-    ages, taken_s = [], clock.now_s
+    ages = []
+    taken_s = clock.now_s
     for index in range(fps * 60):
         clock.now_s += 1 / fps
         gate.put(live_due("gate", index, clock.now_s))
@@ -323,7 +334,7 @@ def took(batcher, inlet, clock, seconds) -> None:
         ((20.0,), 0.8),
     ],
 )
-def test_a_frame_may_be_as_old_as_the_way_through_the_graph_allows(clock, transits_s, allowed_s):
+def test_the_maximum_age_of_a_frame_leaves_time_for_the_graph(clock, transits_s, allowed_s):
     batcher = Batcher(4, 0.0, np, max_latency_s=8.0)
     (gate,) = begin_inlets(batcher, "gate")
     for seconds in transits_s:
@@ -332,7 +343,7 @@ def test_a_frame_may_be_as_old_as_the_way_through_the_graph_allows(clock, transi
     assert dict(gate.drops.values) == {TOO_OLD: 1}
 
 
-def test_a_frame_of_exactly_the_age_allowed_leaves(clock):
+def test_a_frame_of_exactly_the_maximum_age_is_not_dropped(clock):
     batcher = Batcher(4, 0.0, np, max_latency_s=8.0)
     (gate,) = begin_inlets(batcher, "gate")
     took(batcher, gate, clock, 4.0)

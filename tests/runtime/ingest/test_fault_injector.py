@@ -39,7 +39,8 @@ class Camera:
 
     def read(self):
         """The frames of one opening, and why it ended; None for its own end."""
-        frames, source = [], self.source()
+        frames = []
+        source = self.source()
         try:
             source.open()
             try:
@@ -97,7 +98,7 @@ def test_a_fault_fails_the_source(fail, frames, message):
     assert camera.counts == {"fault: failures": 1}
 
 
-def test_times_count_from_the_first_picture_taken():
+def test_times_count_from_the_first_frame():
     frames, error = Camera(pattern(start=1.0), fail={"at": 1.0}).read()
     assert [frame.index for frame in frames] == list(range(25, 50))
     assert "at 1.00 s, frame 50" in error
@@ -140,13 +141,14 @@ def test_frames_of_a_pattern_are_damaged_equally_in_every_run(plain):
     assert cameras[0].counts == {"fault: frames damaged": 10}
 
 
-def test_a_video_s_packets_are_damaged_before_decoding(clip):
+def test_the_packets_of_a_video_are_damaged_before_decoding(clip):
     def video():
         return VideoSource(uri=str(clip))
 
     whole = pixels(Camera(video, fail={"at": 99.0}).read()[0])
     corrupt = {"at": 1.0, "for": 0.2, "share": 0.05}
-    camera, again = Camera(video, corrupt=corrupt), Camera(video, corrupt=corrupt)
+    camera = Camera(video, corrupt=corrupt)
+    again = Camera(video, corrupt=corrupt)
     frames, error = camera.read()
     assert "is damaged" in error
     counts = camera.counts
@@ -160,7 +162,7 @@ def test_a_video_s_packets_are_damaged_before_decoding(clip):
     assert all((a.surface.data == b.surface.data).all() for a, b in zip(frames, same, strict=True))
 
 
-def test_damage_follows_a_loop(clip):
+def test_packets_of_later_loops_are_damaged(clip):
     camera = Camera(lambda: VideoSource(uri=str(clip), loop=2), corrupt={"at": 5.0, "for": 0.2, "share": 0.05})
     frames, error = camera.read()
     assert "is damaged" in error
@@ -232,7 +234,7 @@ def test_a_run_without_faults_reports_none(run_pipeline):
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_pictures_are_held_and_damaged_as_on_the_cpu():
+def test_frames_are_frozen_and_damaged_equally_on_gpu_and_cpu():
     fault = {"still": {"at": 0.4, "for": 0.4}, "corrupt": {"at": 0.6, "for": 0.4, "share": 0.1}}
     expected, _ = Camera(pattern(), **fault).read()
     frames, error = Camera(pattern(), Device("cuda"), **fault).read()
@@ -261,10 +263,10 @@ class Clock:
     """The clock of the faults; a sleep moves it on, and does what a test gives."""
 
     def __init__(self, monkeypatch):
-        self.now_s, self.sleeps, self.then = 1000.0, [], lambda: None
-        monkeypatch.setattr(
-            fault_injector, "time", SimpleNamespace(monotonic=lambda: self.now_s, sleep=self._sleep)
-        )  # fmt: skip
+        self.now_s = 1000.0
+        self.sleeps = []
+        self.then = lambda: None
+        monkeypatch.setattr(fault_injector, "time", SimpleNamespace(monotonic=lambda: self.now_s, sleep=self._sleep))
 
     def _sleep(self, seconds):
         self.sleeps.append(seconds)
@@ -324,7 +326,7 @@ def counts(source):
     return dict(source.context.counters.values)
 
 
-def test_times_of_a_file_are_those_of_its_frames_from_the_first_on(clock):
+def test_the_time_of_a_file_is_the_played_duration_over_loops(clock):
     faults = start_injector(fail={"at": 99.0})
     times_s = []
     for pts_s in (5.0, 6.5, 5.0, 5.5, 5.5, 0.0, 4.0):  # goes back at the start of each loop
@@ -335,7 +337,7 @@ def test_times_of_a_file_are_those_of_its_frames_from_the_first_on(clock):
     assert not faults.realtime
 
 
-def test_times_of_packets_are_those_of_their_decoding(clock):
+def test_the_time_of_a_packet_is_its_decode_timestamp(clock):
     faults = start_injector(corrupt={"at": 99.0, "for": 1.0})
     faults.advance(picture(0, 0.0))
     faults.advance(picture(1, 7.0))
@@ -355,15 +357,16 @@ def test_times_of_packets_are_those_of_their_decoding(clock):
 
 
 @pytest.mark.parametrize(("later_s", "left_s", "times"), [(1.25, 0.25, 1), (1.5, 0.0, 0), (3.0, -1.5, 0)])
-def test_a_live_source_is_away_at_its_time_of_the_clock(clock, later_s, left_s, times):
-    faults, counters = start_injector(away={"at": 1.0, "for": 0.5}), Counters()
+def test_the_outage_of_a_live_source_follows_the_clock(clock, later_s, left_s, times):
+    faults = start_injector(away={"at": 1.0, "for": 0.5})
+    counters = Counters()
     faults.realtime = True
     clock.now_s += later_s
     assert faults.outage_left_s(counters) == left_s
     assert counters["fault: times away"] == times
 
 
-def test_a_source_that_is_away_refuses_to_open_until_it_is_back(clock):
+def test_a_source_cannot_be_opened_during_an_injected_outage(clock):
     inner = ScriptedSource()
     source = faulty(inner, away={"at": 0.0, "for": 2.5})
     with pytest.raises(SourceError) as raised:
@@ -413,12 +416,19 @@ def test_a_stop_ends_the_wait_in_a_freeze(clock):
     assert inner.calls == ["open", "stop"]
 
 
-def test_a_still_image_is_that_of_its_first_frame_at_this_size(clock):
+def test_a_still_image_repeats_the_first_frame_of_each_size(clock):
     frames = [
-        picture(0, 0.0, 10), picture(1, 1.0, 11), picture(2, 1.1, 12), picture(3, 1.2, 13, (32, 16)),
-        picture(4, 1.3, 14, (32, 16)), picture(5, 1.4, 15, (32, 32)), picture(6, 1.5), picture(7, 1.6, 17),
-        picture(8, 1.7, 18), picture(9, 2.0, 19),
-    ]  # fmt: skip
+        picture(0, 0.0, 10),
+        picture(1, 1.0, 11),
+        picture(2, 1.1, 12),
+        picture(3, 1.2, 13, (32, 16)),
+        picture(4, 1.3, 14, (32, 16)),
+        picture(5, 1.4, 15, (32, 32)),
+        picture(6, 1.5),
+        picture(7, 1.6, 17),
+        picture(8, 1.7, 18),
+        picture(9, 2.0, 19),
+    ]
     source = faulty(ScriptedSource(frames), still={"at": 1.0, "for": 1.0})
     source.open()
     values = [None if frame.surface is None else int(frame.surface.data[0, 0]) for frame in source.frames()]

@@ -50,8 +50,11 @@ def test_a_missing_file_is_reopened_when_it_returns(clip):
     assert camera.counters["reconnects: refused"] == 1
     assert camera.counters["connection attempts failed"] >= 1
     assert list(dict.fromkeys(camera.states)) == [
-        ("connecting", None), ("running", None), ("reconnecting", "lost"), ("reconnecting", "refused"),
-    ]  # fmt: skip
+        ("connecting", None),
+        ("running", None),
+        ("reconnecting", "lost"),
+        ("reconnecting", "refused"),
+    ]
     assert camera.state == ("running", None)
     assert "source cam is lost at" in camera.logged[0]
     assert "is back at" in camera.logged[-1]
@@ -142,7 +145,7 @@ def test_times_continue_over_connections_with_any_first_time():
     assert source.context.counters["reconnects: lost"] == 2
 
 
-def test_a_stream_that_becomes_a_recording_has_ended():
+def test_a_live_stream_that_returns_as_a_recording_ends():
     class Ending(Ticking):
         def frames(self):
             live = next(self._connections)
@@ -155,7 +158,7 @@ def test_a_stream_that_becomes_a_recording_has_ended():
 
 
 @pytest.mark.alone
-def test_a_picture_that_its_reader_holds_in_a_pause_is_not_frozen():
+def test_a_pause_of_the_reader_counts_neither_as_frozen_nor_as_an_outage():
     """The times and the patience of a source count while it is read, not while nobody asks it for a frame."""
 
     class Scene(Source):
@@ -184,7 +187,7 @@ def test_a_picture_that_its_reader_holds_in_a_pause_is_not_frozen():
     assert frames_read[4].pts_s - frames_read[3].pts_s < 0.3
 
 
-def test_the_wait_is_waited_before_the_next_try(monkeypatch):
+def test_the_delay_passes_before_the_next_attempt(monkeypatch):
     """The source sleeps what was drawn, and wakes at once when it is stopped."""
 
     tried_s = []
@@ -309,26 +312,28 @@ def seen(frames):
     return [(frame.index, round(frame.pts_s, 6)) for frame in frames]
 
 
-def test_a_live_stream_that_ends_is_opened_again_and_goes_on(world):
+def test_a_live_stream_that_ends_is_reopened_and_continues(world):
     source = world.source([live(4, 7.0), live(5, 7.5)], [live(0, 90.0), live(1, 90.25)], [live(3, 0.0)], waits=3)
     frames = list(source.frames())
     assert seen(frames) == [(4, 7.0), (5, 7.5), (6, 8.5), (7, 8.75), (8, 9.75)]
     assert source._inner.calls == ["open", "close"] * 3 + ["stop"]
     assert world.closed == [1000.0, 1001.0, 1002.0]
     assert source.waited == [0.25, 0.5, 1.0]
-    running, again = ("running", None, ""), ("reconnecting", "lost", "the stream ended")
+    running = ("running", None, "")
+    again = ("reconnecting", "lost", "the stream ended")
     assert world.statuses == [("connecting", None, ""), *[running, again] * 3]
     assert source.context.counters.values == {"reconnects": 2, "reconnects: lost": 2}
     events = [event for frame in frames for event in frame.events]
     about = {"cause": "lost", "away_s": 1.0}
     assert [(e.kind, e.stage, e.source, e.frame, round(e.pts_s, 6), e.data) for e in events] == [
-        (RECONNECTED, "decode", "cam", 6, 8.5, about), (RECONNECTED, "decode", "cam", 8, 9.75, about)
-    ]  # fmt: skip
+        (RECONNECTED, "decode", "cam", 6, 8.5, about),
+        (RECONNECTED, "decode", "cam", 8, 9.75, about),
+    ]
     assert RECONNECTED == "reconnected"
     assert isinstance(events[0], Event)
 
 
-def test_a_recording_is_opened_again_after_an_error_only_if_asked(world):
+def test_a_recording_is_reopened_after_an_error_only_if_configured(world):
     source = world.source([recorded(0, 0.0), LOST])
     with pytest.raises(SourceError) as raised:
         list(source.frames())
@@ -338,19 +343,21 @@ def test_a_recording_is_opened_again_after_an_error_only_if_asked(world):
 
 
 @pytest.mark.parametrize(("files", "frames"), [(False, [(0, 0.0)]), (True, [(0, 0.0), (1, 1.0), (2, 1.5)])])
-def test_a_live_stream_that_becomes_a_recording_ends_unless_files_are_opened_again(world, files, frames):
+def test_a_live_stream_that_returns_as_a_recording_ends_unless_files_are_reopened(world, files, frames):
     source = world.source([live(0, 0.0)], [recorded(0, 0.0), recorded(1, 0.5)], files=files)
     assert seen(source.frames()) == frames
     assert source._inner.calls == ["open", "close", "open", "close"]
 
 
-def test_a_source_that_is_refused_is_not_closed(world):
+def test_a_source_that_failed_to_open_is_not_closed(world):
     source = world.source(["refuses"], ["refuses"], [live(0, 4.0)], waits=3)
     assert seen(source.frames()) == [(0, 4.0)]
     assert source._inner.calls == ["open", "open", "open", "close", "stop"]
     assert source.context.counters.values == {
-        "connection attempts failed": 2, "reconnects": 1, "reconnects: refused": 1
-    }  # fmt: skip
+        "connection attempts failed": 2,
+        "reconnects": 1,
+        "reconnects: refused": 1,
+    }
     assert world.statuses[1:4] == [("reconnecting", "refused", "no answer")] * 2 + [("running", None, "")]
 
 
@@ -447,7 +454,8 @@ def test_each_state_change_is_logged_once(world):
         refused, refused, [auth], [live(0, 0.0)], refused, refused, [live(0, 0.0), SourceError("odd")], waits=7
     )
     list(source.frames())
-    warning, info = logging.WARNING, logging.INFO
+    warning = logging.WARNING
+    info = logging.INFO
     assert world.logged == [
         (warning, "source cam cannot be reached NOW (refused): no answer; trying again"),
         (warning, "source cam cannot be reached NOW (auth): wrong password; trying again"),

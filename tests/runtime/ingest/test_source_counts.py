@@ -43,7 +43,8 @@ def test_every_declared_count_is_summed(add):
 
 
 def test_counts_of_another_source_are_copied_not_shared():
-    whole, source = SourceCounts(), counts_from(1)
+    whole = SourceCounts()
+    source = counts_from(1)
     whole.merge(source)
     whole.drops.add("frames dropped: too old")
     assert "frames dropped: too old" not in source.drops.values
@@ -88,9 +89,13 @@ print(json.dumps([state.report(), *counts, [line for line in page().splitlines()
 
 def test_another_declared_number_is_in_report_api_stats_metrics_and_docs(root):
     ran = subprocess.run(
-        [sys.executable, "-c", WITH_ANOTHER_NUMBER], cwd=root, env={**os.environ, "PYTHONPATH": "docs"},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        [sys.executable, "-c", WITH_ANOTHER_NUMBER],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": "docs"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     report, api, stats, docs = json.loads(ran.stdout.splitlines()[-1])
     assert report["stalls"] == api["stalls"] == stats["stalls"] == 7
     assert docs == [

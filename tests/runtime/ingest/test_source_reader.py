@@ -95,11 +95,15 @@ def shots(tmp_path_factory):
 @pytest.mark.parametrize(
     "more",
     [
-        "uri: 'test://?width=32&height=32&frames=60'", "stage: images, uri: SHOTS", "uri: CLIP",
-        "uri: CLIP, reconnect: true", "uri: CLIP, reconnect: true, fault: {fail: 1h}", "uri: CLIP, fault: {fail: 1h}",
+        "uri: 'test://?width=32&height=32&frames=60'",
+        "stage: images, uri: SHOTS",
+        "uri: CLIP",
+        "uri: CLIP, reconnect: true",
+        "uri: CLIP, reconnect: true, fault: {fail: 1h}",
+        "uri: CLIP, fault: {fail: 1h}",
     ],
-)  # fmt: skip
-def test_a_file_with_a_pace_stands_still_in_a_pause_and_its_pace_with_it(clip, shots, more):
+)
+def test_a_paced_file_and_its_clock_stop_during_a_pause(clip, shots, more):
     text = more.replace("CLIP", str(clip)).replace("SHOTS", str(shots))
     running, logged = pipeline(
         f"sources: {{a: {{{text}, pace: {RATE}, pace_seed: 0}}}}\nbatch: {{max_latency: 1min}}\nstages: {{note: {{}}}}"
@@ -125,7 +129,7 @@ def test_a_file_with_a_pace_stands_still_in_a_pause_and_its_pace_with_it(clip, s
 
 
 @pytest.mark.parametrize("uri", ["test://?width=32&height=32&frames=0", "CLIP"])
-def test_a_file_without_an_end_stands_still_too(clip, uri):
+def test_an_endless_file_stops_during_a_pause(clip, uri):
     loop = ", loop: true" if uri == "CLIP" else ""
     text = f"{{uri: '{uri.replace('CLIP', str(clip))}'{loop}}}"
     running, _ = pipeline(f"sources: {{a: {text}}}\nstages: {{slow: {{pause_s: 0.01}}, note: {{}}}}")
@@ -149,7 +153,7 @@ def test_a_file_without_an_end_stands_still_too(clip, uri):
         ("surface", "wrong yields Surface, not a Frame; yield a Frame for each image"),
     ],
 )
-def test_what_a_source_may_not_yield_is_its_failure(what, message):
+def test_an_invalid_frame_fails_its_source(what, message):
     running, logged = pipeline(
         f"sources: {{a: {{stage: wrong, what: {what}}}, b: 'test://?width=16&height=16&frames=20'}}\n"
         "stages: {note: {}}"
@@ -162,7 +166,7 @@ def test_what_a_source_may_not_yield_is_its_failure(what, message):
 
 
 @pytest.mark.parametrize("reconnects", [False, True])
-def test_the_times_of_a_live_source_that_jump_are_corrected_whether_or_not_it_reconnects(reconnects):
+def test_timestamp_jumps_of_a_live_source_are_corrected(reconnects):
     """A time may be up to 10 s ahead of the clock."""
     running, _ = pipeline(
         f"sources: {{a: {{stage: jumping, reconnects: {reconnects}}}}}\n"
@@ -180,7 +184,7 @@ def test_the_times_of_a_live_source_that_jump_are_corrected_whether_or_not_it_re
     assert running.report(0)["counts"]["timestamp jumps corrected"] == 4
 
 
-def test_times_that_a_live_source_may_have_are_left_alone():
+def test_plausible_times_of_a_live_source_are_unchanged():
     running, _ = pipeline(
         "sources: {a: {stage: jumping, times: '5.0 14.9 24.8 24.9'}}\nbatch: {max_latency: 1min}\nstages: {note: {}}",
     )
@@ -271,7 +275,7 @@ def inlet():
 
 
 @pytest.mark.parametrize(("limit", "frames"), [(None, 5), (0, 0), (1, 1), (3, 3), (9, 5)])
-def test_a_source_with_a_limit_is_read_no_further(inlet, limit, frames):
+def test_a_source_is_read_up_to_its_limit(inlet, limit, frames):
     taken = []
 
     def five():
@@ -288,7 +292,7 @@ def test_a_source_with_a_limit_is_read_no_further(inlet, limit, frames):
 
 
 @pytest.mark.parametrize(("due_s", "is_live"), [(None, False), (5.0, True)])
-def test_the_first_frame_says_whether_a_source_is_live(inlet, due_s, is_live):
+def test_the_first_frame_decides_whether_a_source_is_live(inlet, due_s, is_live):
     states = []
 
     def frames():
@@ -314,7 +318,7 @@ def test_the_first_frame_says_whether_a_source_is_live(inlet, due_s, is_live):
         (ZeroDivisionError("by zero"), "ZeroDivisionError: by zero", None),
     ],
 )
-def test_an_exception_is_the_failure_of_its_source(inlet, error, message, cause):
+def test_an_exception_fails_its_source(inlet, error, message, cause):
     def frames():
         yield frame(0)
         raise error
@@ -329,7 +333,7 @@ def test_an_exception_is_the_failure_of_its_source(inlet, error, message, cause)
     assert (inlet.indices, inlet.ends, reader.test_source.calls) == ([0], 1, ["open", "close"])
 
 
-def test_an_exception_after_the_end_is_no_failure(inlet):
+def test_an_exception_after_the_end_is_ignored(inlet):
     def frames():
         yield frame(0)
         reader.end()
@@ -340,7 +344,7 @@ def test_an_exception_after_the_end_is_no_failure(inlet):
     assert (reader.state.state, reader.state.error, reader.state.raised) == ("ended", None, None)
 
 
-def test_an_error_that_ends_the_run_is_kept(inlet):
+def test_an_exit_exception_is_stored_as_the_error_of_the_run(inlet):
     def frames():
         yield frame(0)
         raise SystemExit(3)
@@ -363,8 +367,9 @@ def test_an_aborted_run_ends_a_source_without_an_error(inlet):
     assert inlet.ends == 1
 
 
-def test_a_source_that_hangs_is_cut_off_from_the_batcher_at_once():
-    hangs, release = threading.Event(), threading.Event()
+def test_ending_a_hanging_source_releases_the_batcher_at_once():
+    hangs = threading.Event()
+    release = threading.Event()
 
     def frames():
         yield frame(0)
@@ -390,7 +395,7 @@ def test_a_source_that_hangs_is_cut_off_from_the_batcher_at_once():
     assert reader.state.state == "ended"
 
 
-def test_no_frame_follows_the_end(inlet):
+def test_no_frame_is_read_after_the_end(inlet):
     def frames():
         yield frame(0)
         reader.end()
@@ -403,7 +408,7 @@ def test_no_frame_follows_the_end(inlet):
     assert reader.state.state == "ended"
 
 
-def test_a_pause_is_a_state_and_so_is_its_end():
+def test_pausing_and_resuming_set_the_state():
     reader = reader_of(Scripted())
     reader.pause(True)
     assert (reader.paused, reader.state.state) == (True, "paused")
@@ -436,7 +441,7 @@ def test_a_pause_stops_a_source_that_cannot_hold_a_frame(inlet, kind, first, sto
 
 
 @pytest.mark.parametrize(("kind", "stopped"), [(Scripted, False), (Camera, True)])
-def test_before_the_first_frame_only_what_has_an_end_can_hold(inlet, kind, stopped):
+def test_a_pause_before_the_first_frame_stops_sources_without_an_end(inlet, kind, stopped):
     def frames():
         reader.pause(True)
         reader.pause(False)
@@ -473,7 +478,7 @@ def test_a_camera_continues_its_indices_and_times_after_a_pause(inlet, monkeypat
     assert (reader.state.state, reader.state.frames) == ("ended", 4)
 
 
-def test_a_camera_that_counts_on_by_itself_continues_its_times_too(inlet, monkeypatch):
+def test_a_camera_with_continuous_indices_continues_its_times_after_a_pause(inlet, monkeypatch):
     clock = fake_time(monkeypatch, source_reader)
 
     def resume():
@@ -495,7 +500,7 @@ def test_a_camera_that_counts_on_by_itself_continues_its_times_too(inlet, monkey
     assert [passed.pts_s for passed in inlet.frames] == pytest.approx([0.0, 2.5, 2.6])
 
 
-def test_a_camera_is_opened_again_even_if_the_pause_ends_before_it_has_stopped(inlet):
+def test_a_camera_is_reopened_even_if_the_pause_ends_before_it_stopped(inlet):
     def short():
         reader.pause(True)
         reader.pause(False)

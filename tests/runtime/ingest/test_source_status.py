@@ -9,7 +9,7 @@ from streamkit.runtime.execution.meters import Histogram
 from streamkit.runtime.ingest.source_status import RemovedSources, SourceState
 
 
-def test_states_times_and_returns():
+def test_a_state_change_sets_its_time_and_counts_reconnects():
     state = SourceState()
     connecting_since_s = state.since_s
     assert (state.state, state.cause, state.message) == ("connecting", None, "")
@@ -63,7 +63,7 @@ def test_rates_are_over_the_last_five_intervals():
     assert (state.fps_in, state.fps_out) == (50 / 10, 30 / 10)
 
 
-def test_two_samples_of_one_moment_give_no_rate():
+def test_two_samples_at_the_same_time_give_no_rate():
     state = SourceState()
     state.sample(3.0)
     assert (state.rated, state.fps_in, state.fps_out) == (False, 0.0, 0.0)
@@ -74,7 +74,7 @@ def test_two_samples_of_one_moment_give_no_rate():
     assert (state.fps_in, state.fps_out) == (7.0, 0.0)
 
 
-def test_a_report_has_the_keys_that_have_a_value():
+def test_a_report_omits_empty_fields():
     state = SourceState(frames=5, out=4)
     state.live = True
     assert state.report() == {"frames": 5, "out": 4, "dropped": {}}
@@ -86,12 +86,16 @@ def test_a_report_has_the_keys_that_have_a_value():
     state.error = "gone"
     state.latency.add(1.0)
     assert state.report() == {
-        "frames": 5, "out": 4, "dropped": {"queue_full": 1}, "latency": state.latency.summary(), "reconnects": 2,
+        "frames": 5,
+        "out": 4,
+        "dropped": {"queue_full": 1},
+        "latency": state.latency.summary(),
+        "reconnects": 2,
         "error": "gone",
-    }  # fmt: skip
+    }
 
 
-def test_removed_sources_add_up():
+def test_counts_of_removed_sources_are_summed():
     removed = RemovedSources()
     assert removed.report() == {"sources": 0, "frames": 0, "out": 0, "dropped": {}}
     for number, error in enumerate([None, "gone", None], 1):

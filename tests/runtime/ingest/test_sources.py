@@ -53,7 +53,7 @@ def files(*uris: str) -> str:
     return "sources:\n" + "".join(f"  f{n}: {uri}\n" for n, uri in enumerate(uris)) + "stages: {slow: {}, note: {}}"
 
 
-def test_files_that_are_paused_before_their_turn_leave_it_to_the_others():
+def test_files_paused_before_their_turn_are_skipped():
     running, _ = pipeline(files(*[FILE] * 6), parallel_files=2)
     for id_ in ("f0", "f1", "f2", "f4"):
         running.pause(id_)
@@ -71,7 +71,7 @@ def test_files_that_are_paused_before_their_turn_leave_it_to_the_others():
     assert {id_: len(indices) for id_, indices in WRITTEN.items()} == {"f0": 5, "f2": 5, "f3": 5, "f5": 5}
 
 
-def test_files_that_are_paused_on_the_way_make_room():
+def test_a_paused_file_lets_the_next_file_start():
     running, _ = pipeline(files(LONG, FILE, LONG, FILE), parallel_files=1)
     with going(running):
         until(lambda: WRITTEN.get("f0"))
@@ -98,7 +98,7 @@ def noted(**sources: bool) -> str:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a thread has no niceness of its own")
 @pytest.mark.parametrize("keep_running", [False, True])
-def test_files_beside_cameras_are_decoded_on_what_these_leave(keep_running):
+def test_files_beside_cameras_are_read_at_a_lower_priority(keep_running):
     process_nice = os.getpriority(os.PRIO_PROCESS, 0)
     running, _ = pipeline(noted(film=False, gate=True), keep_running=keep_running)
     with going(running):
@@ -107,7 +107,7 @@ def test_files_beside_cameras_are_decoded_on_what_these_leave(keep_running):
     assert os.getpriority(os.PRIO_PROCESS, 0) == process_nice
 
 
-def test_files_alone_have_all_the_cores():
+def test_files_without_cameras_are_read_at_normal_priority():
     running, _ = pipeline(noted(film=False, other=False), keep_running=False)
     with going(running):
         until(lambda: running.states["film"].done and running.states["other"].done)
@@ -136,7 +136,7 @@ def test_cameras_begin_before_files():
         ("{stage: camera}", None),
     ],
 )
-def test_where_recordings_play_in_real_time(source_yaml, pace):
+def test_recordings_are_paced_in_real_time_mode(source_yaml, pace):
     config = read_text(f"sources: {{a: {source_yaml}}}\nstages: {{note: {{}}}}", folder=Path(), registry=registry())
     (source,) = config.sources
     changed = in_realtime(source)
@@ -145,7 +145,7 @@ def test_where_recordings_play_in_real_time(source_yaml, pace):
     changed.type(**changed.options)  # goes with its other options
 
 
-def test_a_pipeline_in_real_time_paces_what_is_added_too():
+def test_sources_added_in_real_time_mode_are_paced():
     running, _ = pipeline("sources: {a: 'test://?fps=10&frames=3'}\nstages: {note: {}}", realtime=True)
     with going(running):
         running.add(read_text("sources: {b: 'test://?fps=10&frames=3'}\nstages: {note: {}}").sources[0])
@@ -168,7 +168,7 @@ def test_latency_counts_from_the_due_time_to_the_end_of_the_graph():
     assert counts == running.states["a"].out == running.latency["note"].counts.sum()
 
 
-def test_latency_to_the_millisecond():
+def test_latency_is_the_end_time_minus_the_due_time():
     """What is counted for a source is the time at its end less the time it was due, both given."""
     running, _ = pipeline("sources: {a: {stage: camera}}\nstages: {note: {}}")
     state = running.states["a"]
@@ -201,7 +201,7 @@ def test_a_pipeline_that_keeps_running_waits_for_more_sources(count):
         assert not codes
 
 
-def test_a_source_that_is_refused_before_the_run_is_not_opened_and_the_others_run():
+def test_a_source_refused_before_the_run_is_not_opened_and_the_others_run():
     running, logged = pipeline(
         "sources: {a: {stage: noted, camera: true}, b: {stage: noted, camera: true}, c: {stage: noted}}\n"
         "stages: {note: {}}",
@@ -288,10 +288,16 @@ class Run:
         trimmer = SimpleNamespace(count_close=lambda: self.closed.append(len(self.read)))
         monkeypatch.setattr(sources_module, "heap_trimmer", trimmer)
         self.sources = Sources(
-            configs, self.batcher, lambda config, state, status: config.type(**config.options), limit=None,
-            parallel_files=parallel_files, read=lambda *done: self.read.append(done), fail=self.failed.append,
-            spans=Spans, **options,
-        )  # fmt: skip
+            configs,
+            self.batcher,
+            lambda config, state, status: config.type(**config.options),
+            limit=None,
+            parallel_files=parallel_files,
+            read=lambda *done: self.read.append(done),
+            fail=self.failed.append,
+            spans=Spans,
+            **options,
+        )
 
     def _start(self, name, target):
         self.threads.append((name, target))
@@ -335,7 +341,7 @@ def test_files_are_read_in_order_by_a_limited_number_of_threads(make_run):
 
 
 @pytest.mark.parametrize("keep_running", [False, True])
-def test_a_run_is_over_when_all_sources_are_done_unless_it_is_kept(make_run, keep_running):
+def test_a_run_is_over_when_all_sources_are_done_unless_it_keeps_running(make_run, keep_running):
     run = make_run(config("a"), config("b"), keep_running=keep_running)
     run.sources.states["a"].done = True
     assert run.sources.over is False
@@ -358,7 +364,7 @@ def test_a_source_cannot_be_added_when_the_run_has_ended(make_run):
     assert list(run.sources.states) == ["a"]
 
 
-def test_an_id_is_taken_once(make_run):
+def test_duplicate_and_unknown_ids_are_refused(make_run):
     run = make_run(config("gate"))
     with pytest.raises(ConfigError) as raised:
         run.sources.add(config("gate"))
@@ -372,7 +378,8 @@ def test_an_id_is_taken_once(make_run):
 def test_a_file_that_is_removed_before_its_turn_is_not_read(make_run):
     run = make_run(config("a"), config("b"), config("c"))
     run.sources.start()
-    before, state = run.sources.states, run.sources.states["b"]
+    before = run.sources.states
+    state = run.sources.states["b"]
     run.sources.remove("b")
     assert run.batcher.expected == [3, -1]
     assert (state.state, state.done, state.removed) == ("ended", True, True)
@@ -385,7 +392,7 @@ def test_a_file_that_is_removed_before_its_turn_is_not_read(make_run):
     assert list(run.sources.states) == ["a", "c", "b"]
 
 
-def test_a_removed_source_is_stopped_and_counted_once_its_frames_are_through(make_run):
+def test_a_removed_source_is_stopped_and_counted_after_its_last_frame(make_run):
     run = make_run()
 
     def film():
@@ -408,7 +415,7 @@ def test_a_removed_source_is_stopped_and_counted_once_its_frames_are_through(mak
 
 
 @pytest.mark.parametrize("keep_running", [False, True])
-def test_a_stop_ends_what_is_read_and_cancels_what_waits(make_run, keep_running):
+def test_a_stop_ends_running_sources_and_cancels_waiting_ones(make_run, keep_running):
     run = make_run(config("a"), config("b"), config("gate", camera=True), keep_running=keep_running)
     run.sources.start()
     run.sources.stop()
@@ -431,7 +438,7 @@ def test_a_stop_before_the_start_leaves_nothing_to_read(make_run):
     assert (run.names, run.batcher.expected) == ([], [])
 
 
-def test_frames_count_for_their_source(make_run):
+def test_finished_frames_are_counted_for_their_source(make_run):
     run = make_run(config("a"), config("b"))
     a, b = run.sources.states.values()
     frames = [Frame("a", 0, 0.5, 16, 16), Frame("made", 0, 9.0, 16, 16), Frame("b", 0, 0.25, 16, 16, error="odd")]

@@ -24,7 +24,8 @@ def test_sources_with_a_reader_of_packets_get_a_ring(stages, source, there):
 
 def test_each_opening_has_a_new_ring_of_the_largest_buffer():
     graph = build(read_text(TEXT + RECORD))
-    first, second = ring_for(graph, graph.sources[0]), ring_for(graph, graph.sources[0])
+    first = ring_for(graph, graph.sources[0])
+    second = ring_for(graph, graph.sources[0])
     assert first is not second
     assert first._limit == 3_000_000
     assert set(first._needed) == {"one", "two"}

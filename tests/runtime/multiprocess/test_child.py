@@ -109,7 +109,8 @@ def test_a_child_gets_its_parents_environment_plus_additions(start, monkeypatch)
 
 
 def test_connections_in_its_arguments_are_inherited(start):
-    (first, first_theirs), (second, second_theirs) = Pipe(), Pipe()
+    first, first_theirs = Pipe()
+    second, second_theirs = Pipe()
     answers, out = Pipe(duplex=False)
     receiving, sending = Pipe(duplex=False)
     child = start("passer", pass_on, {"in": [first_theirs, second_theirs, receiving], "out": [out]})
@@ -215,8 +216,11 @@ def test_a_child_without_a_parent_exits_silently():
     with control:
         completed = subprocess.run(
             [sys.executable, "-m", CHILD_MODULE, str(control.fileno()), str(control.fileno()), "orphan"],
-            pass_fds=[control.fileno()], capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
+            pass_fds=[control.fileno()],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
     assert (completed.returncode, completed.stdout, completed.stderr) == (1, "", "")
 
 
@@ -254,8 +258,12 @@ def test_a_script_without_a_main_guard_runs_once(root: Path, tmp_path, flags):
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     completed = subprocess.run(
         [sys.executable, "-W", "error", *flags, "script.py"],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert "Warning" not in completed.stderr
     assert "Traceback" not in completed.stderr
     assert (completed.returncode, completed.stdout.split()) == (0, ["0", "3", "None"])

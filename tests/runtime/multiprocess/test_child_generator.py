@@ -51,7 +51,7 @@ def test_requests_and_messages_may_have_any_size():
         assert len(message) == 2 * size
         assert not message.readonly
         assert set(bytes(message)) <= {ord("x")}
-    pid = generator._child.pid
+    pid = generator.pid
     generator.close()
     assert not psutil.pid_exists(pid)
 
@@ -60,7 +60,7 @@ def test_an_unread_child_waits_and_ends_with_its_parent():
     generator = ChildGenerator(endless)
     generator.send(b"")
     assert len(generator.receive()) == 1 << 20
-    child = psutil.Process(generator._child.pid)
+    child = psutil.Process(generator.pid)
     before = child.cpu_times()
     time.sleep(0.3)
     assert child.cpu_times().user - before.user < 0.2  # it waits
@@ -106,7 +106,7 @@ def test_a_wait_is_stopped_by_another_thread():
 
 def test_a_killed_child_is_reported():
     generator = ChildGenerator(endless)
-    os.kill(generator._child.pid, signal.SIGKILL)
+    os.kill(generator.pid, signal.SIGKILL)
     generator.send(b"")
     assert generator.receive() is None
     assert generator.ended == "was killed by SIGKILL"

@@ -158,8 +158,10 @@ def test_a_supervisor_kills_a_worker_that_is_overdue_and_lets_the_owner_replace_
     wait([second.child], 60.0)
     late.add(second)
     assert polled(supervisor, 3) == [
-        (second, ("note", "before")), (second, Killed("it sleeps")), (second, Exited("was killed by SIGKILL")),
-    ]  # fmt: skip
+        (second, ("note", "before")),
+        (second, Killed("it sleeps")),
+        (second, Exited("was killed by SIGKILL")),
+    ]
     assert (first.killed, second.killed) == (None, "it sleeps")
     supervisor.workers.append(SupervisedWorker(child=Child("echo/2", echo, "new")))
     assert [message for _, message in polled(supervisor, 1)] == [("ready", "new")]
@@ -172,9 +174,7 @@ def test_a_supervisor_waits_for_all_and_kills_those_that_do_not_end(supervised):
     second.child.send(("sleep", None))
     first.child._process.reap()
     supervisor.close(0.5)
-    assert (first.child.exit_text, second.child.exit_text) == (
-        "ended early, with exit code 0", "was killed by SIGKILL",
-    )  # fmt: skip
+    assert (first.child.exit_text, second.child.exit_text) == ("ended early, with exit code 0", "was killed by SIGKILL")
 
 
 class Unexpected(SupervisedWorker):
@@ -183,7 +183,8 @@ class Unexpected(SupervisedWorker):
 
 def test_a_death_is_reported_before_the_system_has_freed_the_memory_if_it_is_unexpected() -> None:
     supervisor = Supervisor[SupervisedWorker](lambda worker, now_s: None)
-    dead, ends = Unexpected(child=Child("dead", echo, "")), SupervisedWorker(child=Child("ends", echo, ""))
+    dead = Unexpected(child=Child("dead", echo, ""))
+    ends = SupervisedWorker(child=Child("ends", echo, ""))
     supervisor.workers += [dead, ends]
     polled(supervisor, 2)
     dead.child.send(("close", 1000.0))  # it is killed, as it may only seem to die

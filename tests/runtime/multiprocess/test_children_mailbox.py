@@ -25,7 +25,8 @@ def test_messages_are_fetched_in_order():
 
 
 def test_fetching_waits_for_a_message():
-    box, fetched = Mailbox(), []
+    box = Mailbox()
+    fetched = []
     thread = start("fetch", lambda: fetched.extend(box.fetch()))
     time.sleep(0.05)
     assert not fetched
@@ -35,7 +36,8 @@ def test_fetching_waits_for_a_message():
 
 
 def test_an_outcome_counts_as_sent_once_received():
-    box, sent = Mailbox(), threading.Event()
+    box = Mailbox()
+    sent = threading.Event()
 
     def send():
         box.deliver(("outcome", 7))

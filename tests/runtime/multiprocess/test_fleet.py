@@ -51,7 +51,8 @@ def test_two_processes_give_the_results_of_a_single_process(runs: Runs, tmp_path
         runs.out = tmp_path / str(processes)
         done[processes] = runs.run(WHOLE, "--limit", 30, processes=processes)
         done[processes].report = runs.report  # type: ignore[attr-defined]
-    single, several = tmp_path / "1", tmp_path / "2"
+    single = tmp_path / "1"
+    several = tmp_path / "2"
     names = sorted(path.relative_to(single) for path in single.rglob("*") if path.is_file())
     assert names == sorted(path.relative_to(several) for path in several.rglob("*") if path.is_file())
     assert len(names) == 9
@@ -162,8 +163,11 @@ def test_devices_without_a_source_are_reported_and_unused(runs: Runs) -> None:
 
 def test_a_missing_device_exits_with_code_2(runs: Runs) -> None:
     sources = "".join(f"  s{i}: '{PATTERN.format(frames=5)}'\n" for i in range(2))
-    completed = runs.run(f"device: [cpu, cuda:7]\nsources:\n{sources}stages:\n  jsonl: {{path: OUT/a.jsonl}}\n",
-                    device="cpu,cuda:7", processes=1)  # fmt: skip
+    completed = runs.run(
+        f"device: [cpu, cuda:7]\nsources:\n{sources}stages:\n  jsonl: {{path: OUT/a.jsonl}}\n",
+        device="cpu,cuda:7",
+        processes=1,
+    )
     assert completed.returncode == 2
     assert "device cuda:7 cannot be used" in completed.stderr
     assert not runs.out.exists()
@@ -214,9 +218,18 @@ def test_gpus_share_the_sources(root: Path, tmp_path: Path, device: str, process
         path = tmp_path / "p.yaml"
         path.write_text(WHOLE.replace("OUT", str(out)).replace("  odd: {}\n", "").replace("  gone: nowhere.mp4\n", ""))
         line = [
-            sys.executable, root / "run.py", path, "--device", name, "--set", f"device.processes={count}",
-            "--limit", "100", "--report", out / "r.json",
-        ]  # fmt: skip
+            sys.executable,
+            root / "run.py",
+            path,
+            "--device",
+            name,
+            "--set",
+            f"device.processes={count}",
+            "--limit",
+            "100",
+            "--report",
+            out / "r.json",
+        ]
         completed = subprocess.run(line, capture_output=True, text=True, cwd=root, timeout=170)
         assert completed.returncode == 0, completed.stderr
         lines = (out / "all.jsonl").read_text().splitlines()

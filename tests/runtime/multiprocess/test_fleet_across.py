@@ -126,7 +126,8 @@ def without_totals(record: dict[str, Any]) -> dict[str, Any]:
 
 def test_objects_of_all_sources_are_counted_as_in_one_process(runs: Runs, tmp_path: Path) -> None:
     plugin(runs.folder)
-    records_by_processes, reports = {}, {}
+    records_by_processes = {}
+    reports = {}
     for processes in (1, 2):
         runs.out = tmp_path / str(processes)
         completed = runs.run(WHOLE, "--limit", 30, processes=processes)
@@ -134,7 +135,8 @@ def test_objects_of_all_sources_are_counted_as_in_one_process(runs: Runs, tmp_pa
         assert completed.stderr.count("left failed on a frame 5 ") == 1
         records_by_processes[processes] = {name: runs.records(name) for name in ("all", "a", "b", "c", "before-a")}
         reports[processes] = runs.report
-    single, several = records_by_processes[1], records_by_processes[2]
+    single = records_by_processes[1]
+    several = records_by_processes[2]
     whole = totals(several["all"])
     assert totals(single["all"]) == whole
     assert [data["at"] for data in whole] == list(range(30))

@@ -36,7 +36,8 @@ def test_sources_of_a_killed_process_resume_within_5_s_without_affecting_others(
             live.more(source)
         time.sleep(2.5)  # the rates are known
         survivor = live.worker_of("b")
-        seen, others = len(live.indices("a")), len(live.indices("b"))
+        seen = len(live.indices("a"))
+        others = len(live.indices("b"))
         killed_s = time.monotonic()
         live.kill("a")
         until(lambda: len(live.indices("a")) > seen + 20)
@@ -47,7 +48,8 @@ def test_sources_of_a_killed_process_resume_within_5_s_without_affecting_others(
         state = live.run.states["a"]
         until(lambda: live.run.states["a"].state == "running")
         assert live.run.states["a"].frames > state.frames - 1  # the earlier ones are among its counts
-    a, b = live.indices("a"), live.indices("b")
+    a = live.indices("a")
+    b = live.indices("b")
     for indices in (a, b):
         assert indices == sorted(set(indices))  # no index is repeated
     times = [record["pts_s"] for record in live.records("all", "a")]

@@ -134,13 +134,15 @@ def test_sources_of_a_killed_process_resume_within_5_s_and_others_continue(live:
     with live.running():
         live.begin()
         dead = live.worker_of("a")
-        pid, lost = dead.child.pid, "".join(live.fleet.sources.of(dead))
+        pid = dead.child.pid
+        lost = "".join(live.fleet.sources.of(dead))
         spares = {
             worker for worker in live.fleet.processes.workers if worker.spare
         }  # none where the cores do not allow it
         until(lambda: all(worker.ready for worker in spares))
         others = "".join(id_ for id_ in SOURCES if id_ not in lost)
-        before, killed_s = live.passed(), time.monotonic()
+        before = live.passed()
+        killed_s = time.monotonic()
         os.kill(pid, signal.SIGKILL)  # while its kernels run: it has some in flight at any time
         live.delivers_elsewhere(lost, {dead}, 5)
         assert not spares or {live.worker_of(id_) for id_ in lost} == spares
@@ -176,7 +178,8 @@ def test_a_hanging_process_is_replaced(live: OnGpu, how: str) -> None:
         live.begin()
         if how == "stopped":
             hanging = live.worker_of("a")
-            pid, lost = hanging.child.pid, "".join(live.fleet.sources.of(hanging))
+            pid = hanging.child.pid
+            lost = "".join(live.fleet.sources.of(hanging))
             os.kill(pid, signal.SIGSTOP)
         else:
             hanging, pid, lost = live.trigger("endless")

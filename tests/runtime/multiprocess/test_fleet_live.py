@@ -16,7 +16,8 @@ def test_sources_are_added_removed_and_paused_in_their_processes(tmp_path: Path)
         run = live.run
         for source in "ab":
             live.more(source)
-        first, second = live.worker_of("a"), live.worker_of("b")
+        first = live.worker_of("a")
+        second = live.worker_of("b")
         assert first is not second
         run.add(live.source("c", CAMERA))
         live.more("c")

@@ -63,7 +63,8 @@ class Played:
         self.triggered: list[tuple[str, dict[str, Any]]] = []
         self.closed = 0
         self.then: dict[int, Callable[[], None]] = {}  # by number of the poll
-        registry, me = default_registry(), self
+        registry = default_registry()
+        me = self
         with Collecting(registry):
 
             @stage("note", on_demand=True)
@@ -91,9 +92,14 @@ class Played:
         self.clock = Clock()
         config = RunConfig(limit=7, keep_running=keep_running)
         self.fleet = WorkerFleet(
-            self.graph, assign_sources(self.graph), Path("p.yaml"), {"x": "1"}, config,
-            machine=Machine(self.clock, self._launch, self._wait), **options,
-        )  # fmt: skip
+            self.graph,
+            assign_sources(self.graph),
+            Path("p.yaml"),
+            {"x": "1"},
+            config,
+            machine=Machine(self.clock, self._launch, self._wait),
+            **options,
+        )
 
     def _launch(self, name: str, job: WorkerConfig, frames: Connection) -> FakeWorkerLink:
         link = FakeWorkerLink(name, job, frames)
@@ -132,8 +138,9 @@ def test_a_run_starts_its_processes_and_merges_their_reports(played: Played) -> 
     assert fleet.run() == 0
     first, second = played.processes
     assert [(process.name, process.orders) for process in played.processes] == [
-        ("worker/cpu/0", ["go", "finish"]), ("worker/cpu/1", ["go", "finish"]),
-    ]  # fmt: skip
+        ("worker/cpu/0", ["go", "finish"]),
+        ("worker/cpu/1", ["go", "finish"]),
+    ]
     text = played.graph.config.text
     assert first.job == WorkerConfig(
         Path("p.yaml"),
@@ -176,8 +183,9 @@ def test_a_run_starts_its_processes_and_merges_their_reports(played: Played) -> 
     assert report["sources"] == {id_: {"frames": 3} for id_ in "abc"}
     figures = {"exit_code": 0, "frames": 3, "seconds": 1.5, "frames_per_s": 2.0}
     assert report["devices"] == [
-        {"device": "cpu", "sources": ["a", "c"], **figures}, {"device": "cpu", "sources": ["b"], **figures},
-    ]  # fmt: skip
+        {"device": "cpu", "sources": ["a", "c"], **figures},
+        {"device": "cpu", "sources": ["b"], **figures},
+    ]
     assert list(report["stages"]) == ["note"]
     assert "alarms" not in report
 
@@ -263,8 +271,10 @@ def test_a_failed_source_of_a_worker_exits_with_1(played: Played) -> None:
     played.begin = begin
     assert played.fleet.run() == 1
     assert {id_: state.error for id_, state in played.fleet.states.items()} == {
-        "a": None, "b": None, "c": "no such camera",
-    }  # fmt: skip
+        "a": None,
+        "b": None,
+        "c": "no such camera",
+    }
     assert played.fleet.report(1)["sources"]["c"] == {"frames": 2, "error": "no such camera"}
 
 
@@ -309,9 +319,7 @@ def test_a_worker_without_reports_is_killed_unless_the_parent_slept(played: Play
     first, second = played.processes
     assert (first.killed, second.killed, len(played.waits)) == (True, False, pytest.approx(28, abs=5))
     failure = "its process on cpu has not reported for 15 s and was killed"
-    assert played.logged == [
-        failure, f"{failure}: its sources restart in another process (a, c); 0 frames are lost"
-    ]  # fmt: skip
+    assert played.logged == [failure, f"{failure}: its sources restart in another process (a, c); 0 frames are lost"]
 
 
 def test_a_worker_with_hanging_gpu_work_is_killed(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,8 +345,9 @@ def test_a_worker_with_hanging_gpu_work_is_killed(played: Played, monkeypatch: p
     assert done == [70_000, "killed"]
     failure = "its process on cpu has not finished work"
     assert played.logged[:2] == [
-        failure, f"{failure}: its sources restart in another process (a, c); 0 frames are lost"
-    ]  # fmt: skip
+        failure,
+        f"{failure}: its sources restart in another process (a, c); 0 frames are lost",
+    ]
 
 
 def test_the_gpu_work_of_a_silent_worker_is_terminated_before_it_is_killed(
@@ -394,8 +403,11 @@ def test_replacements_of_all_workers_start_with_the_changed_options(played: Play
     played.begin = begin
     assert played.fleet.run() == 0
     assert [process.orders for process in played.processes] == [
-        ["go"], ["go"], ["add", "add", "go", "finish"], ["add", "go", "finish"],
-    ]  # fmt: skip
+        ["go"],
+        ["go"],
+        ["add", "add", "go", "finish"],
+        ["add", "go", "finish"],
+    ]
     assert [process.name for process in played.processes][2:] == ["worker/cpu/2", "worker/cpu/3"]
     assert [(process.job.sources, process.job.part) for process in played.processes][2:] == [((), (0, 2)), ((), (1, 2))]
     assert all(state.complete for state in played.fleet.states.values())
@@ -495,7 +507,8 @@ def test_the_run_waits_for_a_spare_process_only_if_networks_are_tuned_first(
 ) -> None:
     monkeypatch.setattr(worker_processes, "QUICK_SOURCES", quick)
     played = Spared(monkeypatch)
-    begin, went = played.begin, []
+    begin = played.begin
+    went = []
     played.begin = lambda link: begin(link) if len(played.processes) < 3 else None  # type: ignore[method-assign]
     played.then[5] = lambda: went.append("go" in played.processes[0].orders)
     played.then[6] = lambda: begin(played.processes[2])
@@ -562,7 +575,8 @@ def test_workers_that_cannot_start_are_replaced_a_limited_number_of_times(monkey
 def test_a_source_refused_by_a_worker_fails_unless_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     played = Played()
     fleet = played.fleet
-    (d, e), f = read_text_sources("d", "e"), read_text_sources("e")[0]
+    d, e = read_text_sources("d", "e")
+    f = read_text_sources("e")[0]
     played.begin = lambda link: (link.tell(messages.Ready()), setattr(link, "obey", lambda order: obey(link, order)))
 
     def obey(link: FakeWorkerLink, order: str) -> None:
@@ -586,8 +600,12 @@ def test_a_source_refused_by_a_worker_fails_unless_replaced(monkeypatch: pytest.
     assert fleet.run() == 1
     assert played.logged == ["source d failed: it cannot be"]
     assert {id_: state.error for id_, state in fleet.states.items()} == {
-        "a": None, "b": None, "c": None, "d": "it cannot be", "e": None,
-    }  # fmt: skip
+        "a": None,
+        "b": None,
+        "c": None,
+        "d": "it cannot be",
+        "e": None,
+    }
 
 
 def read_text_sources(*ids: str) -> list[Any]:
@@ -644,7 +662,8 @@ def test_an_output_error_of_a_shared_sink_stops_all_workers(played: Played) -> N
             played.processes[0].frames.fileno()
             played.fleet.processes.workers[0].receiver.join(0.01)
 
-    played.begin, played.then[3] = begin, wait_for_it
+    played.begin = begin
+    played.then[3] = wait_for_it
     with pytest.raises(OutputError, match="the disk is full"):
         played.fleet.run()
     assert [process.orders for process in played.processes] == [["go", "stop"], ["go", "stop"]]
@@ -821,8 +840,10 @@ def test_an_ending_run_restarts_no_source(played: Played, failed: bool) -> None:
     else:
         assert played.fleet.run() == 130
     assert [(state.state, state.error) for state in played.fleet.states.values()] == [
-        ("failed", FAILURE), ("connecting", None), ("failed", FAILURE),
-    ]  # fmt: skip
+        ("failed", FAILURE),
+        ("connecting", None),
+        ("failed", FAILURE),
+    ]
     assert played.fleet.restarted == 0
     assert played.logged == ([] if failed else [f"source {id_} failed: {FAILURE}" for id_ in "ac"])
 
@@ -877,5 +898,6 @@ def test_facts_of_workers_have_the_age_of_their_last_report(played: Played, monk
     fleet.sources._owners["b"] = first  # it was restarted there, and is not known there yet
     health = fleet.health()
     assert (list(health.sources), health.pipeline["sources"]) == (["a", "c"], 2.0)
-    fleet.sources._owners["b"], fleet.sources._owners["c"] = second, second
+    fleet.sources._owners["b"] = second
+    fleet.sources._owners["c"] = second
     assert (list(fleet.health().sources), fleet.health().pipeline["sources"]) == (["a", "b"], 2.0)

@@ -107,10 +107,13 @@ def state(frames: int, out: int | None = None, last: Any = None, **more: Any) ->
 
 def test_a_new_source_goes_to_the_process_with_the_lowest_rate() -> None:
     fleet = Fleet(a=CAMERA, b=CAMERA, c=CAMERA)
-    slow, fast = state(9), state(9)
+    slow = state(9)
+    fast = state(9)
     for at_s, frames in ((0.0, 0), (1.0, 5)):
-        slow._samples.append((at_s, frames, 0))
-        fast._samples.append((at_s, frames * 20, 0))
+        slow.frames = frames
+        slow.sample(at_s)
+        fast.frames = frames * 20
+        fast.sample(at_s)
     fleet.report(fleet.first, a=slow)  # 5 frames a second, and 30 of c, which is not known yet
     fleet.report(fleet.second, b=fast)  # 100
     for id_, expected in (("d", fleet.first), ("e", fleet.first), ("f", fleet.first), ("g", fleet.second)):
@@ -129,7 +132,7 @@ def test_a_readded_source_of_the_yaml_is_ordered_with_its_entry() -> None:
     config = fleet.sources._configs["a"]
     fleet.sources.remove("a")
     fleet.sources.add(config)  # a worker knows only those that it started with
-    assert fleet.sources._owners["a"].last_added.entry is not None  # type: ignore[attr-defined]
+    assert fleet.sources.owner("a").last_added.entry is not None  # type: ignore[attr-defined]
 
 
 def test_removals_and_additions_of_the_state_file_are_applied() -> None:
@@ -171,8 +174,8 @@ def test_a_late_refusal_does_not_fail_the_replacing_source() -> None:
     fleet.sources.add(configs(b=CAMERA)[0])
     assert not fleet.sources.refused(process, order, "it cannot be")
     assert fleet.sources.states["b"].error is None
-    fresh = fleet.sources._owners["b"].last_added  # type: ignore[attr-defined]
-    assert fleet.sources.refused(fleet.sources._owners["b"], fresh, "it cannot be")  # type: ignore[arg-type]
+    fresh = fleet.sources.owner("b").last_added  # type: ignore[attr-defined]
+    assert fleet.sources.refused(fleet.sources.owner("b"), fresh, "it cannot be")  # type: ignore[arg-type]
     assert (fleet.sources.states["b"].error, fleet.sources.states["b"].done) == ("it cannot be", True)
 
 
@@ -198,8 +201,9 @@ def test_a_removed_source_is_counted_once() -> None:
     fleet.sources.remove("a")
     fleet.sources.remove("c")
     assert [order for order in fleet.first.sent if isinstance(order, messages.Remove)] == [
-        messages.Remove("a"), messages.Remove("c"),
-    ]  # fmt: skip
+        messages.Remove("a"),
+        messages.Remove("c"),
+    ]
     fleet.reported = RemovedSources(sources=1, frames=12, out=12)  # the process has counted one of them
     fleet.report(fleet.first, removed=fleet.reported, e=state(10, 7))
     assert fleet.sources.removed.sources == 1
@@ -254,7 +258,8 @@ def test_the_end_of_an_earlier_source_does_not_end_an_added_one_of_the_same_id()
 
 @pytest.mark.parametrize(("uri", "continues"), [(CAMERA, True), (LOOP, True), (FILE, False)])
 def test_cameras_and_loops_continue_and_files_are_read_again(uri: str, continues: bool) -> None:
-    fleet, sinks = Fleet(a=uri, b=CAMERA), Sinks(90)
+    fleet = Fleet(a=uri, b=CAMERA)
+    sinks = Sinks(90)
     fleet.now_s = 102.0
     fleet.report(fleet.first, a=state(90, 88, last=LastFrame(99, 4.0, 100.0, (320, 240)), live=True))
     fleet.sources.remove_process(fleet.first)
@@ -271,7 +276,8 @@ def test_cameras_and_loops_continue_and_files_are_read_again(uri: str, continues
 
 
 def test_indices_never_repeat_at_any_estimate() -> None:
-    fleet, after = Fleet(a=LOOP, b=CAMERA), -1
+    fleet = Fleet(a=LOOP, b=CAMERA)
+    after = -1
     fleet.now_s = 100.0
     processes = [fleet.first, fleet.second, Process(), Process()]
     for added in processes[2:]:
@@ -283,7 +289,7 @@ def test_indices_never_repeat_at_any_estimate() -> None:
             fleet.report(process, a=state(frames, last=LastFrame(after + frames, 4.0, 100.0)))
         fleet.sources.remove_process(process)
         assert fleet.sources.restart(["a"], Sinks(had))
-        order = fleet.sources._owners["a"].last_added  # type: ignore[attr-defined]
+        order = fleet.sources.owner("a").last_added  # type: ignore[attr-defined]
         assert order.after[0] >= max(had, after + frames)
         after = order.after[0]
         if had == 5000:  # the times of a loop that is read as fast as possible have gone on, too
@@ -396,7 +402,8 @@ def test_suspects_are_separated_from_other_sources_until_removed() -> None:
 
 def test_a_spare_process_gets_the_sources_of_a_dead_process_except_suspects() -> None:
     fleet = Apart(3, ["abcd", "xy"])
-    spare, taken = Process(), list[Process]()
+    spare = Process()
+    taken = list[Process]()
 
     def take() -> Process:
         taken.append(spare)

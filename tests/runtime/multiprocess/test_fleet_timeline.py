@@ -94,7 +94,8 @@ class Late(ParentConnection):
 def test_totals_of_workers_start_when_all_processes_are_ready(tmp_path: Path) -> None:
     path = tmp_path / "p.yaml"
     path.write_text(f"sources: {{a: '{PATTERN.format(frames=3)}'}}\nstages: {{jsonl: {{path: '{tmp_path}/a.jsonl'}}}}")
-    link, (here, there) = Late(), Pipe(duplex=False)
+    link = Late()
+    here, there = Pipe(duplex=False)
     work(link, WorkerConfig(path, None, {}, "cpu", (SourceOrder("a", 1),), (), trace=100), there)
     here.close()
     trace, end = link.sent[-2:]

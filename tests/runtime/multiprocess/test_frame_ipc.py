@@ -94,12 +94,29 @@ class Other:
 @pytest.mark.parametrize(
     "value",
     [
-        1, 2.5, "é", None, True, float("nan"), [1, (2, 3)], {"a": {"b": [1]}}, np.float32(0.1), np.arange(3),
-        datetime(2026, 1, 2, tzinfo=UTC), Paint.RED, Size(3), [Size(3), {"c": Paint.RED}], Other(), {1, 2}, {5: 6},
-        lambda: 0, 2**70, np.array([Other(), 1], object),
+        1,
+        2.5,
+        "é",
+        None,
+        True,
+        float("nan"),
+        [1, (2, 3)],
+        {"a": {"b": [1]}},
+        np.float32(0.1),
+        np.arange(3),
+        datetime(2026, 1, 2, tzinfo=UTC),
+        Paint.RED,
+        Size(3),
+        [Size(3), {"c": Paint.RED}],
+        Other(),
+        {1, 2},
+        {5: 6},
+        lambda: 0,
+        2**70,
+        np.array([Other(), 1], object),
     ],
     ids=lambda value: re.sub(" at 0x[0-9a-f]+", "", repr(value)),  # the same in every process
-)  # fmt: skip
+)
 def test_event_data_of_any_kind_gives_the_same_record(value: object) -> None:
     first = frame(0)
     first.events.append(Event("seen", "x", "a", 0, 0.0, None, {"value": value}))
@@ -111,7 +128,8 @@ def test_event_data_of_any_kind_gives_the_same_record(value: object) -> None:
 
 def test_an_uplink_sends_in_order_and_waits_when_it_is_full() -> None:
     here, there = Pipe(duplex=False)
-    uplink, put = Uplink(there, depth=4), []
+    uplink = Uplink(there, depth=4)
+    put = []
 
     def work() -> None:
         for number in range(3000):
@@ -153,7 +171,8 @@ def test_an_aborted_uplink_releases_its_senders(aborted: bool) -> None:
 def test_a_relay_packs_the_current_state_of_a_frame() -> None:
     here, there = Pipe(duplex=False)
     uplink = Uplink(there)
-    relay, shown = RelaySink(uplink, "all"), frame(1)
+    relay = RelaySink(uplink, "all")
+    shown = frame(1)
     relay.write(shown)
     relay.flush()
     shown.events.append(Event("late", "x", "a", 1, 0.1))
@@ -180,7 +199,8 @@ class Shared:
         self.errors: list[BaseException] = []
         self.logged = collect()
         self.delay_s = 0.0
-        registry, me = default_registry(), self
+        registry = default_registry()
+        me = self
         with Collecting(registry):
 
             @stage("note")
@@ -204,7 +224,8 @@ class Shared:
 
         text = "sources: {a: 'test://', b: 'test://'}\nstages: {one: {stage: note}, two: {stage: note, from: decode}}"
         graph = build(read_text(text, folder=root, registry=registry))
-        self.sinks = ParentStages(graph, ["a", "b"], lambda id_: Context(id_), self.errors.append)
+        self.owners: dict[str, str] = {}
+        self.sinks = ParentStages(graph, ["a", "b"], lambda id_: Context(id_), self.errors.append, self.owners.get)
 
 
 @pytest.fixture
@@ -298,15 +319,19 @@ def batch_of(source: str, *indices: int, failed: tuple[int, ...] = ()) -> bytes:
     rows = [frame(index, source) for index in indices]
     for row in rows:
         row.tables = {}
-    detections = Detections(np.arange(len(rows) * 4, dtype=np.float32).reshape(-1, 4), np.ones(len(rows), np.float32),
-                       np.zeros(len(rows), np.int32), labels=("car",),
-                       batch_row=np.arange(len(rows), dtype=np.int32))  # fmt: skip
+    detections = Detections(
+        np.arange(len(rows) * 4, dtype=np.float32).reshape(-1, 4),
+        np.ones(len(rows), np.float32),
+        np.zeros(len(rows), np.int32),
+        labels=("car",),
+        batch_row=np.arange(len(rows), dtype=np.int32),
+    )
     return pack_batch(rows, {"detect": detections}, [frame(index, source, "bad") for index in failed])
 
 
 def test_a_file_read_again_gives_each_sink_only_missing_frames(shared: Shared) -> None:
-    owners = {"a": "first", "b": "other"}
-    shared.sinks._owner = owners.get  # type: ignore[assignment]
+    owners = shared.owners
+    owners.update(a="first", b="other")
     shared.sinks.open()
     put = shared.sinks.put
     put([("one", batch_of("a", 0, 1, 2, failed=(3,)), ""), ("two", batch_of("a", 0, 1), "")], "first")
@@ -332,8 +357,8 @@ def test_a_file_read_again_gives_each_sink_only_missing_frames(shared: Shared) -
 
 
 def test_a_sink_gets_no_frames_after_the_end_of_a_source(shared: Shared) -> None:
-    owners = {"a": "first"}
-    shared.sinks._owner = owners.get  # type: ignore[assignment]
+    owners = shared.owners
+    owners["a"] = "first"
     shared.sinks.open()
     shared.sinks.put([("one", batch_of("a", 0, 1), ""), ("one", None, "a"), ("two", batch_of("a", 0), "")], "first")
     assert shared.sinks.delivered("a", "first") == 0
@@ -347,8 +372,8 @@ def test_a_sink_gets_no_frames_after_the_end_of_a_source(shared: Shared) -> None
 
 
 def test_a_replaced_source_is_distinguished_from_a_repeated_one(shared: Shared) -> None:
-    owners = {"a": "first"}
-    shared.sinks._owner = owners.get  # type: ignore[assignment]
+    owners = shared.owners
+    owners["a"] = "first"
     shared.sinks.open()
     shared.sinks.put([("one", batch_of("a", *range(10)), "")], "first")
     shared.sinks.skip_repeated("a", "first", "second")
@@ -367,16 +392,14 @@ def test_a_replaced_source_is_distinguished_from_a_repeated_one(shared: Shared) 
 
 
 def test_removed_sources_leave_no_state(shared: Shared) -> None:
-    present: set[str] = set()
-    shared.sinks._owner = lambda source: "first" if source in present else None
     shared.sinks.open()
     for number in range(300):
         source = f"s{number}"
-        present.add(source)
+        shared.owners[source] = "first"
         shared.sinks.put([("one", batch_of(source, 0), "")], "first")
         if number % 2:  # a file that ends before it is removed
             shared.sinks.put([("one", None, source)], "first")
-        present.remove(source)
+        del shared.owners[source]
         shared.sinks.forget_source(source)
         if not number % 2:
             shared.sinks.put([("one", batch_of(source, 1), ""), ("one", None, source)], "first")
@@ -403,7 +426,7 @@ def test_few_frames_wait_in_the_pipe() -> None:
 
 
 def test_a_changed_source_is_written_although_its_predecessor_ends_later(shared: Shared) -> None:
-    shared.sinks._owner = {"a": "first"}.get  # type: ignore[assignment]
+    shared.owners["a"] = "first"
     shared.sinks.open()
     shared.sinks.put([("one", batch_of("a", 0, 1), ""), ("one", None, "a")], "first")  # of the source before the change
     shared.sinks.skip_repeated("a", "first", "second", replaced=True)

@@ -68,9 +68,12 @@ class Placed:
         self.processes = [Process(f"p{number}") for number in range(count)]
         self.limit = limit
         self.sources = SourceScheduler(
-            [], [], RemovedSources, True,
+            [],
+            [],
+            RemovedSources,
+            True,
             policy=PlacementPolicy(lambda config: SourceLoad(30.0, config.options["load"]), start_another=self.start),
-        )  # fmt: skip
+        )
         for process in self.processes:
             self.sources.add_process(process)
 
@@ -226,7 +229,7 @@ def going(running: Any) -> Any:
     with collecting() as logged:
         thread.start()
         try:
-            until(lambda: running.ready if hasattr(running, "ready") else running._running.ready)
+            until(lambda: running.ready if hasattr(running, "ready") else running.current.ready)
             yield logged
         finally:
             running.stop()
@@ -329,11 +332,11 @@ def test_an_edit_of_the_yaml_may_start_a_process(tmp_path, monkeypatch):
     path = yaml(tmp_path, "a")
     running = watching(path, lambda: build(read(path, may_be_empty=True)), None)
     with going(running):
-        until(lambda: flows(running._running, "a"))
-        fleet = running._running
+        until(lambda: flows(running.current, "a"))
+        fleet = running.current
         yaml(tmp_path, "a", "b", "c")
         until(lambda: len(fleet.states) == 3 and flows(fleet, "b", "c"))
-        assert running._running is fleet
+        assert running.current is fleet
         assert len(fleet.pids) == 3
         assert os.getpid() == fleet.pids[0]
 

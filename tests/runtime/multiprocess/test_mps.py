@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -23,9 +24,9 @@ from streamkit.runtime.multiprocess.mps import MpsDaemon, client_trouble, find_c
 PARENT = """
 import sys, time
 from streamkit.runtime.multiprocess.mps import MpsDaemon
-made = MpsDaemon(check=None)
-made.start()
-print(made._folder, made._pid, made._guard.pid, flush=True)
+daemon = MpsDaemon(check=None)
+daemon.start()
+print(daemon.environment["CUDA_MPS_PIPE_DIRECTORY"], flush=True)
 time.sleep(600)
 """
 
@@ -69,6 +70,18 @@ def _until_ended(*pids: int, within_s: float = 20) -> bool:
     return not any(map(_alive, pids))
 
 
+def _folder(daemon: MpsDaemon) -> Path:
+    return Path(daemon.environment["CUDA_MPS_PIPE_DIRECTORY"]).parent
+
+
+def _processes(parent: int | None = None) -> tuple[int, int]:
+    """Return the guard that `parent`, by default this process, has started last, and its daemon."""
+    children = psutil.Process(parent).children()
+    guard = max((child for child in children if _runs(child, "mps_guard")), key=psutil.Process.create_time)
+    daemon = min(guard.children(), key=psutil.Process.create_time)
+    return guard.pid, daemon.pid
+
+
 def _server(environment: Mapping[str, str]) -> int:
     return int((Path(environment["CUDA_MPS_LOG_DIRECTORY"]) / "control.log").read_text().split()[1])
 
@@ -78,11 +91,11 @@ def test_a_started_daemon_ends_with_the_run(control: Path) -> None:
         assert (daemon.active, daemon.own, daemon.running) == (True, True, True)
         assert daemon.reason == "started an MPS daemon for this run"
         assert sorted(daemon.environment) == ["CUDA_MPS_LOG_DIRECTORY", "CUDA_MPS_PIPE_DIRECTORY"]
-        folder = Path(daemon.environment["CUDA_MPS_PIPE_DIRECTORY"]).parent
+        folder = _folder(daemon)
         for path in (folder, folder / "pipe", folder / "log"):
             assert stat.S_IMODE(path.stat().st_mode) == 0o700
-        pid, server = daemon._pid, _server(daemon.environment)
-        assert pid is not None
+        _, pid = _processes()
+        server = _server(daemon.environment)
         assert mps_guard.ask(str(control), "get_server_list", {**os.environ, **daemon.environment}) == f"{server}\n"
         assert os.getsid(pid) == pid, "Ctrl-C of a terminal does not reach it"
     assert (daemon.active, daemon.own, daemon.running, daemon.environment) == (False, False, False, {})
@@ -95,29 +108,33 @@ def test_a_started_daemon_ends_with_the_run(control: Path) -> None:
 def test_no_daemon_is_left_when_the_run_is_killed() -> None:
     parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
-    folder, daemon, guard = parent.stdout.readline().split()
-    server = _server(mps_guard.variables(Path(folder)))
-    assert all(map(_alive, (int(daemon), int(guard), server)))
+    folder = Path(parent.stdout.readline().strip()).parent
+    guard, daemon = _processes(parent.pid)
+    server = _server(mps_guard.variables(folder))
+    assert all(map(_alive, (daemon, guard, server)))
     for number in (signal.SIGINT, signal.SIGTERM):  # as a service manager sends it to every process of a service
-        os.kill(int(guard), number)
-        os.kill(int(daemon), number)
+        os.kill(guard, number)
+        os.kill(daemon, number)
     time.sleep(0.3)
-    assert all(map(_alive, (int(daemon), int(guard)))), "the parent decides when they end"
+    assert all(map(_alive, (daemon, guard))), "the parent decides when they end"
     parent.kill()
     parent.communicate()
-    assert _until_ended(int(daemon), int(guard), server)
-    assert not Path(folder).exists()
+    assert _until_ended(daemon, guard, server)
+    assert not folder.exists()
 
 
 def test_no_daemon_is_left_when_the_run_ends_before_its_answer(control: Path, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     guard = subprocess.Popen(
-        [sys.executable, mps_guard.__file__, str(control), str(tmp_path / "folder")], stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        [sys.executable, mps_guard.__file__, str(control), str(tmp_path / "folder")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     assert guard.stdin is not None
     assert guard.stdout is not None
-    until_s, daemons = time.monotonic() + 20, list[psutil.Process]()
+    until_s = time.monotonic() + 20
+    daemons = list[psutil.Process]()
     while not daemons and time.monotonic() < until_s:
         daemons = psutil.Process(guard.pid).children()
     guard.stdin.close()
@@ -135,9 +152,12 @@ def test_a_guard_whose_folder_is_removed_ends_without_an_error(control: Path, tm
     folder = tmp_path / "folder"
     folder.mkdir()
     guard = subprocess.Popen(
-        [sys.executable, mps_guard.__file__, str(control), str(folder)], stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [sys.executable, mps_guard.__file__, str(control), str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     assert guard.stdout is not None
     word, pid = guard.stdout.readline().split()
     assert word == "ready"
@@ -150,11 +170,9 @@ def test_a_guard_whose_folder_is_removed_ends_without_an_error(control: Path, tm
 def test_a_daemon_that_ignores_quit_is_killed_with_its_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MPS_STAND_IN", "deaf")
     with MpsDaemon(check=None) as daemon:
-        folder = daemon._folder
-        pid = daemon._pid
+        folder = _folder(daemon)
+        _, pid = _processes()
         server = _server(daemon.environment)
-    assert folder is not None
-    assert pid is not None
     assert not folder.exists()
     assert _until_ended(pid, server, within_s=0)
 
@@ -163,12 +181,8 @@ def test_a_guard_that_hangs_is_killed_with_its_daemon(monkeypatch: pytest.Monkey
     daemon = MpsDaemon(check=None)
     daemon.start()
     monkeypatch.setattr(mps, "_GUARD_S", 0.5)
-    assert daemon._guard is not None
-    assert daemon._pid is not None
-    assert daemon._folder is not None
-    guard = daemon._guard.pid
-    pid = daemon._pid
-    folder = daemon._folder
+    guard, pid = _processes()
+    folder = _folder(daemon)
     os.kill(guard, signal.SIGSTOP)
     daemon.close()
     assert _until_ended(guard, pid)
@@ -186,11 +200,13 @@ def test_the_run_continues_without_a_daemon_that_cannot_start(
     how: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MPS_STAND_IN", how)
+    folder = tempfile.mkdtemp()  # `tmp_path` is too long for MPS
+    monkeypatch.setattr("tempfile.tempdir", folder)
     daemon = MpsDaemon(check=None)
     with daemon:
         assert daemon.reason == f"runs without MPS, processes take turns on the GPU: {reason}"
         assert (daemon.active, daemon.own, daemon.environment) == (False, False, {})
-    assert daemon._folder is None
+    Path(folder).rmdir()  # it is empty
 
 
 def test_the_run_continues_without_the_mps_program(control: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,8 +270,8 @@ def test_a_daemon_of_the_host_is_used_without_the_control_program(
 
 def test_a_restart_starts_a_new_daemon() -> None:
     with MpsDaemon(check=None) as daemon:
-        before, pid = dict(daemon.environment), daemon._pid
-        assert pid is not None
+        before = dict(daemon.environment)
+        _, pid = _processes()
         os.kill(pid, signal.SIGKILL)
         until_s = time.monotonic() + 20
         while daemon.running and time.monotonic() < until_s:
@@ -264,7 +280,7 @@ def test_a_restart_starts_a_new_daemon() -> None:
         assert daemon.restart()
         assert daemon.running
         assert daemon.environment != before
-        assert daemon._pid != pid
+        assert _processes()[1] != pid
 
 
 def test_the_work_of_a_client_is_terminated_on_its_server() -> None:
@@ -274,8 +290,9 @@ def test_the_work_of_a_client_is_terminated_on_its_server() -> None:
         daemon.terminate_client(123)
         log = Path(daemon.environment["CUDA_MPS_LOG_DIRECTORY"]) / "control.log"
         assert log.read_text().splitlines()[-2:] == [
-            "get_server_list", f"terminate_client {_server(daemon.environment)} 123"
-        ]  # fmt: skip
+            "get_server_list",
+            f"terminate_client {_server(daemon.environment)} 123",
+        ]
 
 
 def test_a_long_temporary_folder_is_avoided(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -305,12 +322,11 @@ def test_a_real_daemon_serves_a_client(monkeypatch: pytest.MonkeyPatch, control:
             pytest.skip(daemon.reason)
         environment = {**os.environ, **daemon.environment}
         servers = mps_guard.ask(str(find_control()), "get_server_list", environment)
-        pid, folder = daemon._pid, daemon._folder
+        _, pid = _processes()
+        folder = _folder(daemon)
         assert daemon.own
         assert servers
         assert servers.split(), "the check has started a server"
         assert daemon.restart()
-    assert pid is not None
-    assert folder is not None
     assert _until_ended(pid, *map(int, servers.split()))
     assert not folder.exists()

@@ -115,8 +115,11 @@ def test_a_plan_without_sources_has_the_first_device(device: str) -> None:
 def test_a_plan_has_the_number_of_processes_of_each_device() -> None:
     pipeline_graph = graph("[cpu, 'cuda:1']", "plain: {}")
     assert assign_sources(pipeline_graph, [1, 3]) == [
-        ("cpu", ["s0", "s4"]), ("cuda:1", ["s1"]), ("cuda:1", ["s2"]), ("cuda:1", ["s3"]),
-    ]  # fmt: skip
+        ("cpu", ["s0", "s4"]),
+        ("cuda:1", ["s1"]),
+        ("cuda:1", ["s2"]),
+        ("cuda:1", ["s3"]),
+    ]
 
 
 def test_stages_across_sources_and_those_below_run_in_the_parent() -> None:
@@ -141,23 +144,35 @@ ACROSS = "looks across sources (scope: pipeline)"
 @pytest.mark.parametrize(
     ("stages", "problem"),
     [
-        ("looks: {crops: true}",
-         f"looks {ACROSS} and reads pixels, which never leave the process of a source; leave out crops"),
-        ("detect: {model: demo, insert: {after: preprocess, stage: tensors}}",
-         f"detect.tensors {ACROSS} and reads tensors, which never leave the process of a source; compute what it needs "
-         "in a stage above it, as a column or an event"),
-        ("detect: {model: demo, insert: {after: preprocess, stage: across}}",
-         f"detect.infer reads tensors below detect.across, which {ACROSS}; move detect.across below detect"),
-        ("other: {}, across: {}, two: {stage: other}, film: {path: 'a/{source}'}",
-         f"film reads pixels below across, which {ACROSS}; set from: other at film"),
+        (
+            "looks: {crops: true}",
+            f"looks {ACROSS} and reads pixels, which never leave the process of a source; leave out crops",
+        ),
+        (
+            "detect: {model: demo, insert: {after: preprocess, stage: tensors}}",
+            f"detect.tensors {ACROSS} and reads tensors, which never leave the process of a source; compute what it "
+            "needs in a stage above it, as a column or an event",
+        ),
+        (
+            "detect: {model: demo, insert: {after: preprocess, stage: across}}",
+            f"detect.infer reads tensors below detect.across, which {ACROSS}; move detect.across below detect",
+        ),
+        (
+            "other: {}, across: {}, two: {stage: other}, film: {path: 'a/{source}'}",
+            f"film reads pixels below across, which {ACROSS}; set from: other at film",
+        ),
         ("across: {}, window: {}", f"window reads pixels below across, which {ACROSS}; set from: decode at window"),
         ("across: {}, packets: {}", f"packets reads packets below across, which {ACROSS}; set from: decode at packets"),
-        ("other: {}, across: {}, plain: {from: [across, other]}",
-         f"plain joins branches below across, which {ACROSS}; let across read from the joined branches"),
-        ("across: {}, two: {stage: across, from: decode}, plain: {from: [across, two]}",
-         f"plain joins branches below across, which {ACROSS}; let across read from the joined branches"),
+        (
+            "other: {}, across: {}, plain: {from: [across, other]}",
+            f"plain joins branches below across, which {ACROSS}; let across read from the joined branches",
+        ),
+        (
+            "across: {}, two: {stage: across, from: decode}, plain: {from: [across, two]}",
+            f"plain joins branches below across, which {ACROSS}; let across read from the joined branches",
+        ),
     ],
-)  # fmt: skip
+)
 def test_stages_that_the_parent_cannot_run_are_refused_with_the_fix(stages: str, problem: str) -> None:
     assert len(assign_sources(graph("cpu", stages))) == 1
     with pytest.raises(ConfigError) as caught:
@@ -166,7 +181,8 @@ def test_stages_that_the_parent_cannot_run_are_refused_with_the_fix(stages: str,
 
 
 def test_stages_of_the_main_script_are_refused_only_on_several_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    single, several = graph("cpu", "other: {}"), graph("{use: cpu, processes: 2}", "other: {}, plain: {}")
+    single = graph("cpu", "other: {}")
+    several = graph("{use: cpu, processes: 2}", "other: {}, plain: {}")
     for pipeline_graph in (single, several):
         monkeypatch.setattr(pipeline_graph.nodes["other"].type, "__module__", "__main__")
     assert len(assign_sources(single)) == 1

@@ -137,7 +137,8 @@ def early(tmp_path, monkeypatch):
 
 
 def heard(child: Child) -> list[tuple[str, object]]:
-    messages, until = [], time.monotonic() + 60
+    messages = []
+    until = time.monotonic() + 60
     while not child.exited:
         assert time.monotonic() < until
         wait([child], 1.0)
@@ -203,12 +204,18 @@ def test_prestarted_processes_exit_with_a_killed_parent(busy, early):
     paths = os.pathsep.join(sys.path)
     parent = subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": paths}
-    )  # fmt: skip
+    )
     with parent:
         idle = psutil.Process(int(parent.stdout.readline()))
         parent.kill()
     psutil.wait_procs([idle], 30)
     assert not idle.is_running()
+
+
+def child_processes():
+    """Return the worker processes of this one."""
+    running = [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
+    return [child for child in running if CHILD_MODULE in child.cmdline()]
 
 
 PIPELINE = """
@@ -228,13 +235,13 @@ def test_a_run_uses_the_prestarted_processes_it_needs_and_ends_the_others(tmp_pa
     monkeypatch.setattr(prestart, "likely_processes", lambda *_: 3)
     monkeypatch.setattr(prestart, "MpsDaemon", Daemon)
     prestart.prestart_workers(path, {})
-    pids = [idle.interpreter.process.pid for idle in prestart._idle]
+    pids = [process.pid for process in child_processes()]
     running = prepare.prepare(build(read(path)), path, {})
     assert running.run() == 0
     assert len(pids) == 3
     assert not [pid for pid in pids if psutil.pid_exists(pid)]
-    assert not prestart._idle
-    assert not [process for process in psutil.Process().children() if CHILD_MODULE in process.cmdline()]
+    assert take_prestarted() is None
+    assert not child_processes()
     assert {len((tmp_path / f"{id_}.jsonl").read_text().splitlines()) for id_ in "ab"} == {5}
 
 
@@ -243,16 +250,16 @@ def test_a_run_in_a_single_process_ends_prestarted_processes(tmp_path, monkeypat
     path.write_text(PIPELINE.replace("OUT", str(tmp_path)).replace("processes: 2", "processes: 1"))
     monkeypatch.setattr(prestart, "_may_use_gpu", lambda: True)
     monkeypatch.setattr(prestart, "likely_processes", lambda *_: 2)
-    monkeypatch.setattr(prestart, "MpsDaemon", Daemon)
+    daemons: list[Daemon] = []
+    monkeypatch.setattr(prestart, "MpsDaemon", lambda: daemons.append(Daemon()) or daemons[-1])
     prestart.prestart_workers(path, {})
-    (first, second) = (idle.interpreter.process for idle in prestart._idle)
-    daemon = prestart._daemon[0].result()
+    assert len(child_processes()) == 2
     prepare.prepare(build(read(path)), path, {})
-    assert None not in (first.poll(), second.poll())
+    assert not child_processes()
     until = time.monotonic() + 10
-    while not daemon.closed and time.monotonic() < until:
+    while not (daemons and daemons[0].closed) and time.monotonic() < until:
         time.sleep(0.01)
-    assert (daemon.started, daemon.closed) == (1, 1)
+    assert [(daemon.started, daemon.closed) for daemon in daemons] == [(1, 1)]
 
 
 @pytest.mark.parametrize(
@@ -295,7 +302,7 @@ def test_a_pipe_is_not_read_before_the_run(tmp_path, monkeypatch):
     os.mkfifo(tmp_path / "pipe")
     prestart.prestart_workers(tmp_path / "pipe", {})
     prestart.prestart_workers(tmp_path, {})
-    assert not prestart._idle
+    assert take_prestarted() is None
 
 
 def test_the_module_of_a_worker_is_preloadable():
@@ -303,7 +310,10 @@ def test_the_module_of_a_worker_is_preloadable():
     code += "preload()\nprint('cv2' in sys.modules, 'streamkit.stages.sinks.jsonl' in sys.modules)"
     paths = os.pathsep.join(sys.path)
     completed = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": paths},
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": paths},
         check=False,
-    )  # fmt: skip
+    )
     assert completed.stdout == "True True\n", completed.stderr

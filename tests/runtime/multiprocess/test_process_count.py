@@ -283,19 +283,34 @@ def test_no_spare_process_on_the_cpu_or_for_stages_that_need_a_single_process() 
 
 
 SINGLE_PROCESS = [
-    (DETECT + "film: {path: a.mp4}, ", "", 'film reads pixels of several sources; write "{source}" into its path, so '
-     "that each source has its own"),
-    (DETECT + "sqlite: {path: r.db, send: objects, crops: true}, ", "",
-     "sqlite reads pixels of several sources; leave out crops"),
-    (DETECT + "across: {}, draw: {}, ", "",
-     "draw reads pixels below across, which looks across sources (scope: pipeline); set from: detect at draw"),
-    ("detect: {model: demo, insert: {after: preprocess, stage: whole}}, ", "",
-     "detect.whole may keep state across sources: its class declares no scope; add scope='source' to its @stage(...) "
-     "if it keeps none"),
-    (DETECT + "unsaid: {}, across: {}, ", "",
-     "unsaid may keep state across sources: its class declares no scope; add scope='source' to its @stage(...) "
-     "if it keeps none"),
-]  # fmt: skip
+    (
+        DETECT + "film: {path: a.mp4}, ",
+        "",
+        'film reads pixels of several sources; write "{source}" into its path, so that each source has its own',
+    ),
+    (
+        DETECT + "sqlite: {path: r.db, send: objects, crops: true}, ",
+        "",
+        "sqlite reads pixels of several sources; leave out crops",
+    ),
+    (
+        DETECT + "across: {}, draw: {}, ",
+        "",
+        "draw reads pixels below across, which looks across sources (scope: pipeline); set from: detect at draw",
+    ),
+    (
+        "detect: {model: demo, insert: {after: preprocess, stage: whole}}, ",
+        "",
+        "detect.whole may keep state across sources: its class declares no scope; add scope='source' to its "
+        "@stage(...) if it keeps none",
+    ),
+    (
+        DETECT + "unsaid: {}, across: {}, ",
+        "",
+        "unsaid may keep state across sources: its class declares no scope; add scope='source' to its "
+        "@stage(...) if it keeps none",
+    ),
+]
 
 
 @pytest.mark.parametrize(("stages", "head", "reason"), SINGLE_PROCESS)

@@ -14,8 +14,10 @@ from streamkit.runtime import prepare
 from streamkit.runtime.multiprocess import session_limit
 from streamkit.runtime.multiprocess.session_limit import SessionLimit, session_limits, sources_beyond
 
-CAMERA, FILE = "'rtsp://h/#'", "'#.mp4'"
-PACED, LOOPED = "{uri: '#.mp4', pace: 30}", "{uri: '#.mp4', loop: true}"
+CAMERA = "'rtsp://h/#'"
+FILE = "'#.mp4'"
+PACED = "{uri: '#.mp4', pace: 30}"
+LOOPED = "{uri: '#.mp4', loop: true}"
 PATTERN = "{uri: 'test://?frames=0', pace: 30}"
 GPU = {"cuda:0": SessionLimit("Test GPU", 3)}
 

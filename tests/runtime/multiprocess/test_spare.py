@@ -28,9 +28,15 @@ class Spared(Live):
     DEVICE = "cpu"
 
     def __init__(
-        self, folder: Path, monkeypatch: pytest.MonkeyPatch, sources: str, processes: int, limit: int, spare_limit: int,
+        self,
+        folder: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        sources: str,
+        processes: int,
+        limit: int,
+        spare_limit: int,
         stages: str = STAGES,
-    ) -> None:  # fmt: skip
+    ) -> None:
         plan = ProcessPlan((DevicePlan(Device("cpu"), processes, limit, "", spare_limit),), {})
         monkeypatch.setattr(prepare_module, "plan_here", lambda graph, **options: plan)
         monkeypatch.setattr(
@@ -97,8 +103,12 @@ def test_sources_of_a_killed_process_move_to_the_spare_process_only(
         counted = report["sources"][source]
         assert counted["frames"] == counted.get("out", counted["frames"]) + sum(counted.get("dropped", {}).values())
     assert [(device["sources"], device.get("spare")) for device in report["devices"]] == [
-        ([], None), (["b", "e"], None), (["c", "f"], None), (["a", "d"], None), ([], True),
-    ]  # fmt: skip
+        ([], None),
+        (["b", "e"], None),
+        (["c", "f"], None),
+        (["a", "d"], None),
+        ([], True),
+    ]
     assert report["devices"][4]["frames"] == 0
 
 

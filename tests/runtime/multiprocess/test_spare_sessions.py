@@ -35,9 +35,13 @@ class Rig:
         self.orders: list[messages.Order] = []
         self.worker = WorkerHandle(device="cpu", number=0)
         self.spare = WorkerHandle(
-            device="cpu", number=1, spare=True, expected_live=3, ready=True,
+            device="cpu",
+            number=1,
+            spare=True,
+            expected_live=3,
+            ready=True,
             child=SimpleNamespace(send=self.orders.append),
-        )  # fmt: skip
+        )
         self.sessions = SpareSessions([self.worker, self.spare], lambda: self.now_s)
 
     def use(self, number: int, packet: bytes = b"") -> None:

@@ -4,13 +4,14 @@ import dataclasses
 import os
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.cameras import until
 
 from streamkit.core.data import Device
 from streamkit.core.errors import ConfigError, OutputError, SourceError, StageError, StreamkitError
@@ -35,13 +36,25 @@ stages:
 """
 
 
+class RecordedUplink(Uplink):
+    """Counts how often it was aborted."""
+
+    aborted = 0
+
+    def abort(self) -> None:
+        self.aborted += 1
+        super().abort()
+
+
 class Link(ParentConnection):
     """A parent that says what the test says."""
+
+    uplink: RecordedUplink
 
     def __init__(self) -> None:
         self.sent: list[Any] = []
         self.waiting: queue.SimpleQueue[messages.Order | None] = queue.SimpleQueue()
-        self.obeyed: queue.SimpleQueue[messages.Order] = queue.SimpleQueue()
+        self.obeyed: list[messages.Order] = []
 
     def send(self, message: Any) -> None:
         self.sent.append(message)
@@ -53,15 +66,22 @@ class Link(ParentConnection):
     def orders(self) -> Iterator[messages.Order]:
         while (order := self.waiting.get()) is not None:
             yield order
-            self.obeyed.put(order)
+            self.obeyed.append(order)
 
     def order(self, order: messages.Order) -> None:
-        """Give an order, and wait until it was obeyed."""
+        """Give an order, and wait until it was obeyed; several threads may give orders."""
         self.waiting.put(order)
-        assert self.obeyed.get(timeout=20) is order
+        until(lambda: any(done is order for done in self.obeyed))
 
     def kinds(self, *left_out: str) -> list[str]:
         return [name for message in self.sent if (name := messages.name_of(message)) not in left_out]
+
+    def make_sessions(self, samples: Sequence[SessionSample]) -> None:
+        """Order NVDEC sessions, and wait until they are made."""
+        self.order(messages.MakeSessions(samples))
+        for thread in threading.enumerate():
+            if thread.name == "sessions":
+                thread.join(20)
 
     def of(self, kind: type) -> list[Any]:
         """The messages of a kind that were sent."""
@@ -112,7 +132,7 @@ def sessions(monkeypatch: pytest.MonkeyPatch) -> list[SessionSample]:
 @pytest.fixture
 def worker_and_link(path: Path, link: Link) -> Iterator[tuple[WorkerPipeline, Link]]:
     here, there = Pipe(duplex=False)
-    uplink = Uplink(there)
+    uplink = link.uplink = RecordedUplink(there)
     job = job_of(path, run=LIMITED)
     yield WorkerPipeline(_graph(job, uplink, None), Device("cpu"), job, link, uplink), link
     uplink.close()
@@ -121,7 +141,8 @@ def worker_and_link(path: Path, link: Link) -> Iterator[tuple[WorkerPipeline, Li
 
 def test_a_spare_process_tunes_its_networks_before_it_is_ready(path: Path, link: Link) -> None:
     here, there = Pipe(duplex=False)
-    uplink, job = Uplink(there), job_of(path, sources=(), run=dataclasses.replace(ENDLESS, expected_live=7))
+    uplink = Uplink(there)
+    job = job_of(path, sources=(), run=dataclasses.replace(ENDLESS, expected_live=7))
     running = WorkerPipeline(_graph(job, uplink, None), Device("cpu"), job, link, uplink)
     assert (dict(running.states), running._live) == ({}, 7)
     uplink.close()
@@ -225,8 +246,11 @@ def test_the_first_stage_across_sources_becomes_a_relay_and_those_below_are_remo
     job = job_of(path, sources=orders_of("b"), shared=("all", "both", "tags", "last"))
     graph = _graph(job, object(), gallery)  # type: ignore[arg-type]
     assert {id_: node.type.__name__ for id_, node in graph.nodes.items()} == {
-        "all": "RelaySink", "one": "JsonlSink", "both": "RelaySink", "preview": "Preview",
-    }  # fmt: skip
+        "all": "RelaySink",
+        "one": "JsonlSink",
+        "both": "RelaySink",
+        "preview": "Preview",
+    }
     assert graph.nodes["preview"].inputs == ["decode"]
     assert (graph.nodes["both"].inputs, graph.nodes["both"].readers) == (["decode"], [])
     assert [source.id for source in graph.sources] == ["b"]
@@ -234,19 +258,17 @@ def test_the_first_stage_across_sources_becomes_a_relay_and_those_below_are_remo
 
 @pytest.mark.parametrize("error", [OutputError, StageError, SourceError])
 def test_an_error_is_reported_and_aborts_frames_in_flight_unless_writable(worker_and_link: Any, error: type) -> None:
-    (running, link), aborted = worker_and_link, []
-    running._uplink.abort = lambda: aborted.append(1)
+    running, link = worker_and_link
     raised = error.__new__(error)
     Exception.__init__(raised, "it broke")
     running.fail(raised)
     assert link.sent == [messages.Fatal(error.__name__, "it broke")]
     assert running.fatal is raised
-    assert aborted == ([1] if error is SourceError else [])
+    assert link.uplink.aborted == (error is SourceError)
 
 
 def test_a_worker_counts_its_stages_only(worker_and_link: Any) -> None:
     running, link = worker_and_link
-    assert running._relayed == {"all"}
     assert running.limit == 3
     running.finished |= {"all": 5, "one": 6}
     assert [running.worker_report(code).own["exit_code"] for code in (None, 0, 1, 3)] == [0, 0, 1, 3]
@@ -361,14 +383,22 @@ def test_a_failing_order_is_refused_and_the_next_is_executed(worker_and_link: An
 def test_rejected_options_are_reported_with_the_order_number(path: Path, link: Link) -> None:
     path.write_text(path.read_text().replace("stages:", "stages:\n  detect: {model: demo, min_score: 0.3}"))
     here, there = Pipe(duplex=False)
-    uplink, job = Uplink(there), job_of(path, settings={"detect.postprocess": {"min_score": 0.4}})
+    uplink = Uplink(there)
+    job = job_of(path, settings={"detect.postprocess": {"min_score": 0.4}})
     graph = _graph(job, uplink, None)
     assert graph.nodes["detect.postprocess"].options["min_score"] == 0.4
     running = WorkerPipeline(graph, Device("cpu"), job, link, uplink)
     changed: list[Any] = []
-    running._runners.append(type("Runner", (), {  # type: ignore[arg-type]
-        "node": graph.nodes["detect.postprocess"], "change": lambda self, new, refused: changed.append((new, refused)),
-    })())  # fmt: skip
+    running._runners.append(
+        type(
+            "Runner",
+            (),
+            {  # type: ignore[arg-type]
+                "node": graph.nodes["detect.postprocess"],
+                "change": lambda self, new, refused: changed.append((new, refused)),
+            },
+        )()
+    )
     link.order(messages.Set(3, "detect.postprocess", {"min_score": 0.7}))
     link.order(messages.Set(4, "detect.postprocess", {"min_score": 0.8}))
     assert [new for new, _ in changed] == [{"min_score": 0.7}, {"min_score": 0.8}]
@@ -482,13 +512,13 @@ def test_sessions_in_use_are_sent_on_change_with_each_packet_once(
 def test_a_spare_process_creates_sessions_until_it_has_enough_or_gets_a_source(
     worker_and_link: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    running, link = worker_and_link
+    _, link = worker_and_link
     packets: list[bytes] = []
 
     def make_ahead(sample: SessionSample, nvc: Any) -> bool:
         packets.append(sample.packet)
         if sample.packet == b"second" and len(packets) == 5:
-            running._has_sources.set()
+            link.order(messages.Add(SourceOrder("c", 7, ENTRY)))
         return packets.count(sample.packet) <= sample.number
 
     monkeypatch.setattr(module, "_SESSION_EVERY_S", 0.0)
@@ -498,38 +528,35 @@ def test_a_spare_process_creates_sessions_until_it_has_enough_or_gets_a_source(
     monkeypatch.setattr(nv_sessions, "keep_only", retained.append)
     monkeypatch.setattr(nv_sessions, "idle_count", lambda: len(packets))
     wanted = [SessionSample(KEY, b"first", 2), SessionSample(KEY, b"second", 9)]
-    running._wanted_sessions = wanted
-    running._make_sessions(wanted)
+    link.make_sessions(wanted)
     assert packets == [b"first"] * 3 + [b"second"] * 2
     assert link.sent == [messages.SessionsAhead(count) for count in (1, 2, 4, 5, 5)]
-    running._make_sessions(wanted)  # it has sources, which need what is idle
+    link.make_sessions(wanted)  # it has sources, which need what is idle
     assert retained == [wanted]
 
 
 def test_a_later_order_for_sessions_replaces_the_earlier_one(
     worker_and_link: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    running, _ = worker_and_link
+    _, link = worker_and_link
     packets: list[bytes] = []
-    later: list[SessionSample] = []
 
     def make_ahead(sample: SessionSample, nvc: Any) -> bool:
         packets.append(sample.packet)
-        running._wanted_sessions = later
+        link.order(messages.MakeSessions([]))
         return True
 
     monkeypatch.setattr(module, "_SESSION_EVERY_S", 0.0)
     monkeypatch.setattr(module, "nv_module", object)
     monkeypatch.setattr(nv_sessions, "make_ahead", make_ahead)
-    running._wanted_sessions = wanted = [SessionSample(KEY, b"first", 9)]
-    running._make_sessions(wanted)
+    link.make_sessions([SessionSample(KEY, b"first", 9)])
     assert packets == [b"first"]
 
 
 def test_a_full_gpu_prepares_no_sessions(
     worker_and_link: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    running, link = worker_and_link
+    _, link = worker_and_link
     cleared: list[bool] = []
 
     def make_ahead(sample: SessionSample, nvc: Any) -> bool:
@@ -539,8 +566,7 @@ def test_a_full_gpu_prepares_no_sessions(
     monkeypatch.setattr(module, "nv_module", object)
     monkeypatch.setattr(nv_sessions, "make_ahead", make_ahead)
     monkeypatch.setattr(nv_sessions, "clear", lambda: cleared.append(True))
-    running._wanted_sessions = wanted = [SessionSample(KEY, b"first", 2)]
-    running._make_sessions(wanted)
+    link.make_sessions([SessionSample(KEY, b"first", 2)])
     assert (cleared, link.sent) == ([True], [messages.SessionsAhead(0)])
     assert "the spare process keeps no decoders ready: " in caplog.text
 

@@ -29,7 +29,8 @@ def test_a_handle_has_a_deadline_once_aborted() -> None:
 
 def test_handles_compare_by_identity_and_reject_unknown_attributes() -> None:
     for make in (lambda: WorkerHandle(device="cpu"), SupervisedWorker):
-        first, other = make(), make()
+        first = make()
+        other = make()
         assert first != other
         assert len({first, other}) == 2
         with pytest.raises(AttributeError):

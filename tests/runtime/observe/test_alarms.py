@@ -7,11 +7,11 @@ import sqlite3
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from emit.test_webhook import hook  # noqa: F401  a fixture
 from support.cameras import HOLD, going, pipeline, registry, until
+from support.clock import FakeClock
 from support.messages import collect
 
 from streamkit.config.alarms import Alarm, AlarmConfig, vocabulary
@@ -24,7 +24,6 @@ from streamkit.core.yaml_tree import YamlNode
 from streamkit.rules.language import compile_rule
 from streamkit.rules.rule import Rule
 from streamkit.rules.schedule import Schedule
-from streamkit.runtime.observe import alarms as module
 from streamkit.runtime.observe.alarms import (
     WHOLE,
     Alarms,
@@ -48,11 +47,11 @@ def alarm(when, name="a", **options):
 class AlarmLog:
     """Alarms without a pipeline: what is looked at is given, and what is told is kept."""
 
-    def __init__(self, *configs, addresses=None):
+    def __init__(self, *configs, addresses=None, wall_clock=time.time):
         self.events = []
         self.logged = collect()
         addresses = {"gate": "rtsp://u:p@h/x"} if addresses is None else addresses
-        self.alarms = Alarms(configs, HealthSnapshot, [], addresses, self.logged.append)
+        self.alarms = Alarms(configs, HealthSnapshot, [], addresses, self.logged.append, wall_clock=wall_clock)
         self.alarms.listen(lambda time_s, event: self.events.append(event))
 
     def at(self, now_s, sources=None, about=None, **whole):
@@ -118,8 +117,10 @@ def test_source_rules_are_checked_per_source_and_pipeline_rules_once():
     sources = {name: {"drop_rate": 0.0} for name in sources}
     assert log.at(61, sources, disk_free_gb=3.0) == []
     assert log.at(120, sources, disk_free_gb=3.0)[0] == (
-        "cleared", "gate", 'a is over after 1 s: 0% of the frames of camera "gate" are dropped'
-    )  # fmt: skip
+        "cleared",
+        "gate",
+        'a is over after 1 s: 0% of the frames of camera "gate" are dropped',
+    )
 
 
 def test_a_removed_source_drops_its_alarm_and_state():
@@ -139,7 +140,7 @@ def test_alarms_may_have_custom_texts_and_schedules():
     log = AlarmLog(
         alarm("fps_in < 5", "slow", text=text, schedule=TypeAdapter(Schedule).validate_python(night)),
         alarm("fps_in < 5", "never", schedule=Schedule(days=frozenset())),
-    )  # fmt: skip
+    )
     assert log.at(0, {"gate": {"fps_in": 3.14159}}) == [("raised", "gate", "gate: only 3.14 (slow, ?)")]
     with pytest.raises(ValueError, match=r"text has an unknown variable \{sorce\}; did you mean 'source'"):
         Alarm("fps_in < 5", text="{sorce}")
@@ -161,19 +162,23 @@ def test_a_custom_text_shows_current_values():
 
 
 def test_the_end_of_a_run_raises_no_alarm():
-    ending, logged = [False], collect()
+    ending = [False]
+    logged = collect()
     low = HealthSnapshot(pipeline={"total_fps": 0.0})
     alarms = Alarms([alarm("total_fps < 1")], lambda: low, [], {}, logged.append, lambda: ending[0])
     ending[0] = True
-    alarms._tick()
+    alarms.evaluate()
     assert logged == []
     ending[0] = False
-    alarms._tick()
+    alarms.evaluate()
     assert len(logged) == 1
-    running, _ = pipeline("sources: {gate: {stage: camera}}\nstages: {slow: {}}")
-    assert not running.alarms._ending()
-    running.stop()
-    assert running.alarms._ending()
+    text = "sources: {gate: {stage: camera}}\nstages: {slow: {}}\nalarms: {low: total_fps < 1}"
+    for stopped in (False, True):
+        running, _ = pipeline(text)
+        if stopped:
+            running.stop()
+        running.alarms.evaluate()
+        assert running.alarms.events["raised"] == (0 if stopped else 1)
 
 
 def test_a_failing_alarm_stops_no_other_and_a_full_spool_ends_the_run():
@@ -187,7 +192,7 @@ def test_a_failing_alarm_stops_no_other_and_a_full_spool_ends_the_run():
 
     alarms = Alarms([alarm("fps_in < 5")], look, [], {}, failed.append)
     for _ in range(3):
-        alarms._tick()
+        alarms.evaluate()
     assert [str(error) for error in failed] == ["the spool is full"]
     assert logged == [
         "the alarms could not be evaluated: RuntimeError: no facts",
@@ -210,13 +215,12 @@ class Taking:
 
 
 def test_alarms_go_to_the_emitters_of_events_that_they_name(monkeypatch):
-    monkeypatch.setattr("streamkit.runtime.observe.alarms.time.time", lambda: 1785585600.25)
     takers = {"table": Taking(), "hook": Taking(), "frames": Taking("frames")}
     low = HealthSnapshot(pipeline={"total_fps": 0.0})
     configs = [alarm("total_fps < 1", "all"), alarm("total_fps < 2", "named", to=("hook",))]
     logged = collect()
     monkeypatch.setattr("streamkit.runtime.observe.alarms.emitters", lambda runners: list(takers.items()))
-    alarms = Alarms(configs, lambda: low, [], {}, logged.append)
+    alarms = Alarms(configs, lambda: low, [], {}, logged.append, wall_clock=lambda: 1785585600.25)
     alarms.step(low, 0.0)
     alarm_names = {id_: [frame.events[0].data["alarm"] for frame in taker.frames] for id_, taker in takers.items()}
     assert alarm_names == {"table": ["all"], "hook": ["all", "named"], "frames": []}
@@ -227,30 +231,28 @@ def test_alarms_go_to_the_emitters_of_events_that_they_name(monkeypatch):
 
 
 def test_an_alarm_for_a_full_spool_ends_the_run(monkeypatch):
-    failed, logged = [], collect()
+    failed = []
+    logged = collect()
     low = HealthSnapshot(pipeline={"total_fps": 0.0})
     full = [("table", Taking(full=True))]
     monkeypatch.setattr("streamkit.runtime.observe.alarms.emitters", lambda runners: full)
     alarms = Alarms([alarm("total_fps < 1")], lambda: low, [], {}, failed.append)
-    alarms._tick()
+    alarms.evaluate()
     assert [str(error) for error in failed] == ["the spool is full"]
     assert [text.split(" at ")[0] for text in logged] == ["alarm a raised"]
 
 
-def test_raised_alarms_are_listed_oldest_first(monkeypatch):
-    now_s = [100.0]
-    monkeypatch.setattr("streamkit.runtime.observe.alarms.time.time", lambda: now_s[0])
-    log = AlarmLog(alarm("total_fps < 1", "later"), alarm("total_fps < 9", "first"))
+def test_raised_alarms_are_listed_oldest_first():
+    clock = FakeClock(100.0)
+    log = AlarmLog(alarm("total_fps < 1", "later"), alarm("total_fps < 9", "first"), wall_clock=clock)
     log.at(0, total_fps=5.0)
-    now_s[0] = 200.0
+    clock.now_s = 200.0
     log.at(1, total_fps=0.5)
     assert [(alarm_state.alarm, alarm_state.since_s) for alarm_state in log.alarms.raised] == [
         ("first", 100.0),
         ("later", 200.0),
     ]
-    assert log.alarms.report() == {
-        "later": {"raised": 1, "now": [WHOLE]}, "first": {"raised": 1, "now": [WHOLE]}
-    }  # fmt: skip
+    assert log.alarms.report() == {"later": {"raised": 1, "now": [WHOLE]}, "first": {"raised": 1, "now": [WHOLE]}}
 
 
 PIPELINE = """
@@ -310,9 +312,11 @@ def test_an_undelivered_spool_raises_an_alarm_and_a_buffering_one_does_not(tmp_p
         f"  rolls: {{stage: parquet, path: {tmp_path}/rows, spool: {{path: {tmp_path}/rolls}}}}"
     )
     text = PIPELINE.format(
-        source="rate: 50", stages=stages, folder=tmp_path,
+        source="rate: 50",
+        stages=stages,
+        folder=tmp_path,
         alarms="{stuck: {when: undelivered_s > 0.5}, fills: {when: spool_records > 20}}",
-    )  # fmt: skip
+    )
     running, _ = pipeline(text)
     with going(running):
         until(lambda: len(rows(tmp_path / "x.db")) == 2)
@@ -387,7 +391,7 @@ def test_invalid_alarms_are_reported_with_their_position(when, send, message):
     assert (problem.line, problem.column >= 13) == (3, True)
 
 
-def test_emitters_take_alarms_by_their_when():
+def test_the_condition_of_an_emitter_must_allow_alarms():
     def problems(when, to="table"):
         text = (
             "sources: {gate: {stage: camera}}\n"
@@ -419,9 +423,12 @@ def test_several_processes_share_their_alarms(tmp_path):
     thread = threading.Thread(target=fleet.run, daemon=True)
     thread.start()
     try:
-        until(lambda: {(alarm_state.alarm, alarm_state.source) for alarm_state in fleet.alarms.raised} == {
-            ("flows", "a"), ("flows", "b"), ("both", WHOLE)
-        })  # fmt: skip
+        until(
+            lambda: (
+                {(alarm_state.alarm, alarm_state.source) for alarm_state in fleet.alarms.raised}
+                == {("flows", "a"), ("flows", "b"), ("both", WHOLE)}
+            )
+        )
         fleet.sources.owner("b").child.kill()
         until(lambda: fleet.health().sources["b"]["state"] == "failed")  # before it restarts
         until(lambda: fleet.restarted == 1)
@@ -453,19 +460,26 @@ def test_five_hundred_sources_and_ten_rules_cost_little():
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        (math.nan, "an unknown time"), (0.4, "0 s"), (99.0, "99 s"), (100.0, "2 min"), (99 * 60, "99 min"),
-        (100 * 60, "1 h 40 min"), (2 * 3600, "2 h"), (47 * 3600 + 60, "47 h 1 min"), (48 * 3600 + 1800, "2 d"),
+        (math.nan, "an unknown time"),
+        (0.4, "0 s"),
+        (99.0, "99 s"),
+        (100.0, "2 min"),
+        (99 * 60, "99 min"),
+        (100 * 60, "1 h 40 min"),
+        (2 * 3600, "2 h"),
+        (47 * 3600 + 60, "47 h 1 min"),
+        (48 * 3600 + 1800, "2 d"),
         (49 * 3600, "2 d 1 h"),
     ],
-)  # fmt: skip
-def test_durations_in_messages(seconds, text):
+)
+def test_durations_are_rounded_in_messages(seconds, text):
     assert duration_text(seconds) == text
 
 
 @pytest.mark.parametrize(
     ("value", "text"), [("away", "away"), (99.96, "100"), (-120.4, "-120"), (3.14159, "3.14"), (100, "100")]
 )
-def test_values_in_messages(value, text):
+def test_values_are_formatted_in_messages(value, text):
     assert value_text(value) == text
 
 
@@ -475,12 +489,11 @@ GATE = AlarmSubject("gate", "camera", {"disk_free_gb": "out", "spool_records": "
 class ObservedAlarms:
     """Alarms without a pipeline, at a time of day that is set, and what they tell."""
 
-    def __init__(self, monkeypatch, *configs, **addresses):
+    def __init__(self, *configs, **addresses):
         self.now_s = 5000.0
         self.published = []
         self.logged = collect()
-        monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: self.now_s, monotonic=lambda: 0.0))
-        self.alarms = Alarms(configs, HealthSnapshot, [], addresses, self.logged.append)
+        self.alarms = Alarms(configs, HealthSnapshot, [], addresses, self.logged.append, wall_clock=lambda: self.now_s)
         self.alarms.listen(lambda time_s, event: self.published.append((time_s, event)))
 
     def at(self, now_s, snapshot):
@@ -494,9 +507,9 @@ def snapshot_of(sources=None, about=None, last_frames=None, **whole):
     return HealthSnapshot(sources or {}, whole, about or {}, last_frames or {})
 
 
-def test_an_event_has_the_place_of_the_last_frame_and_four_decimals(monkeypatch):
+def test_an_alarm_event_has_the_last_frame_and_values_with_four_decimals():
     config = alarm("drop_rate > 0.1 or total_fps < 1", "slow", clear=0.0)
-    seen = ObservedAlarms(monkeypatch, config, gate="rtsp://h/x")
+    seen = ObservedAlarms(config, gate="rtsp://h/x")
     source_facts = {"drop_rate": 0.123456, "cause": "lost", "quiet_s": 3.0, "fail_rate": 0.5}
     seen.at(0, snapshot_of({"gate": source_facts}, last_frames={"gate": (7, 0.28, 64, 48)}, total_fps=12.34567))
     text = '12% of the frames of camera "gate" are dropped'
@@ -510,13 +523,13 @@ def test_an_event_has_the_place_of_the_last_frame_and_four_decimals(monkeypatch)
     assert seen.alarms.events == {"raised": 1, "cleared": 1}
 
 
-def test_a_raised_alarm_is_a_warning_and_a_cleared_one_is_not(monkeypatch):
+def test_a_raised_alarm_is_a_warning_and_a_cleared_one_is_not():
     levels = []
     handler = logging.Handler()
     handler.emit = lambda record: levels.append((record.levelname, record.getMessage().split(" at ")[0]))
     logging.getLogger(ROOT).addHandler(handler)
     try:
-        seen = ObservedAlarms(monkeypatch, alarm("total_fps < 1", clear=0.0))
+        seen = ObservedAlarms(alarm("total_fps < 1", clear=0.0))
         seen.at(0, snapshot_of(total_fps=0.0))
         seen.at(1, snapshot_of(total_fps=5.0))
     finally:
@@ -524,8 +537,8 @@ def test_a_raised_alarm_is_a_warning_and_a_cleared_one_is_not(monkeypatch):
     assert levels == [("WARNING", "alarm a raised"), ("INFO", "alarm a cleared")]
 
 
-def test_rules_and_reports_count_each_time_that_an_alarm_is_raised(monkeypatch):
-    seen = ObservedAlarms(monkeypatch, alarm("down_s > 1", clear=0.0), alarm("total_fps < 1", "b"))
+def test_rules_and_reports_count_each_time_that_an_alarm_is_raised():
+    seen = ObservedAlarms(alarm("down_s > 1", clear=0.0), alarm("total_fps < 1", "b"))
     assert seen.alarms.rules() == {"a": ("down_s > 1", 0), "b": ("total_fps < 1", 0)}
     for second, down_s in enumerate((2.0, 0.0, 3.0)):
         seen.at(second, snapshot_of({"x": {"down_s": down_s}, "y": {"down_s": 0.0}}, total_fps=5.0))
@@ -536,8 +549,8 @@ def test_rules_and_reports_count_each_time_that_an_alarm_is_raised(monkeypatch):
     assert (seen.alarms.report(), seen.alarms.rules(), seen.alarms.raised) == ({}, {}, [])
 
 
-def test_a_rule_of_sources_may_name_facts_of_the_pipeline_and_those_of_the_source_come_first(monkeypatch):
-    seen = ObservedAlarms(monkeypatch, alarm("fps_in < 5 and total_fps > 1"))
+def test_source_facts_take_precedence_over_pipeline_facts_in_a_rule():
+    seen = ObservedAlarms(alarm("fps_in < 5 and total_fps > 1"))
     sources = {"x": {"fps_in": 2.0}, "y": {"fps_in": 9.0}, "z": {"fps_in": 1.0, "total_fps": 0.0}}
     events = seen.at(0, snapshot_of(sources, total_fps=9.0))
     assert events == [("raised", "x", 'source "x" delivers 2.0 frames per second')]
@@ -562,7 +575,7 @@ def test_a_rule_of_sources_may_name_facts_of_the_pipeline_and_those_of_the_sourc
         (["spool_records"], {"spool_records": 12345.0}, "12,345 records wait in the spool of hook"),
         (["uptime_s"], {"uptime_s": 7200.0}, "the pipeline has run for 2 h"),
     ],
-)  # fmt: skip
+)
 def test_facts_are_described_in_messages(names, values, text):
     assert alarm_text(names, values, GATE) == text
 

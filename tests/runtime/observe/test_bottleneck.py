@@ -56,7 +56,9 @@ SOURCE = use("source", work_s={"decode": 3.0}, wait_s={"wait for the batcher": 7
         (
             [
                 use(
-                    "detect", work_s={"pre": 1.5, "detect.infer": 1.0}, gpu_s={"pre": 1.0, "detect.infer": 8.0},
+                    "detect",
+                    work_s={"pre": 1.5, "detect.infer": 1.0},
+                    gpu_s={"pre": 1.0, "detect.infer": 8.0},
                     wait_s={"wait for input": 0.5, "wait for the GPU": 7.0},
                 ),
                 use("draw", work_s={"draw": 2.0}, wait_s={"wait for the GPU": 8.0}),
@@ -74,7 +76,7 @@ SOURCE = use("source", work_s={"decode": 3.0}, wait_s={"wait for the batcher": 7
         ([use("draw", wait_s={"wait for input": 10.0})], None),
         ([], None),
     ],
-)  # fmt: skip
+)
 def test_the_bottleneck_is_described(lanes, limit):
     assert find_bottleneck(lanes, ROLES) == limit
 
@@ -97,32 +99,39 @@ def test_the_busy_share_of_a_lane_is_computed():
     assert usage_of(work_s=2.5, wait_s=waiting).busy == 0.25, "a lane of the host waits for the work of others"
 
 
-def test_how_long_a_lane_waits_for_its_own_work_on_the_gpu():
+def test_a_lane_with_gpu_work_counts_its_wait_for_the_gpu():
     assert usage_of(wait_s={GPU: 5.0}, gpu_s={"draw": 1.0}).on_gpu_s == 5.0
     assert usage_of(wait_s={GPU: 5.0}).on_gpu_s == 0.0
     assert usage_of(wait_s={"wait for input": 5.0}, gpu_s={"draw": 1.0}).on_gpu_s == 0.0
 
 
-def test_lanes_of_threads():
-    usages = lane_usages([
-        Sums("main", work_s={"read": 1.0}, cpu_s=0.25),
-        Sums("detect/0", work_s={"infer": 1.0}, wait_s={"wait": 2.0}, cpu_s=0.5),
-        Sums("detect/1", work_s={"infer": 3.0, "draw": 4.0}, wait_s={"wait": 5.0}, cpu_s=0.75),
-        Sums("detect/0", "cuda:0", work_s={"infer": 0.5}),
-        Sums("detect/1", "cuda:0", work_s={"infer": 0.25}),
-        Sums("waits/0", wait_s={"wait": 1.0}),
-        Sums("gpu/0", "cuda:0", work_s={"infer": 7.0}),
-        Sums("source/a/b", work_s={"decode": 1.0}),
-    ])  # fmt: skip
+def test_threads_of_a_stage_are_summed_to_a_lane():
+    usages = lane_usages(
+        [
+            Sums("main", work_s={"read": 1.0}, cpu_s=0.25),
+            Sums("detect/0", work_s={"infer": 1.0}, wait_s={"wait": 2.0}, cpu_s=0.5),
+            Sums("detect/1", work_s={"infer": 3.0, "draw": 4.0}, wait_s={"wait": 5.0}, cpu_s=0.75),
+            Sums("detect/0", "cuda:0", work_s={"infer": 0.5}),
+            Sums("detect/1", "cuda:0", work_s={"infer": 0.25}),
+            Sums("waits/0", wait_s={"wait": 1.0}),
+            Sums("gpu/0", "cuda:0", work_s={"infer": 7.0}),
+            Sums("source/a/b", work_s={"decode": 1.0}),
+        ]
+    )
     assert usages == [
         LaneUsage("main", work_s={"read": 1.0}, cpu_s=0.25, threads=1, total_s=1.0),
         LaneUsage(
-            "detect", work_s={"infer": 4.0, "draw": 4.0}, wait_s={"wait": 7.0}, cpu_s=1.25, threads=2, total_s=15.0,
+            "detect",
+            work_s={"infer": 4.0, "draw": 4.0},
+            wait_s={"wait": 7.0},
+            cpu_s=1.25,
+            threads=2,
+            total_s=15.0,
             gpu_s={"infer": 0.75},
         ),
         LaneUsage("waits", wait_s={"wait": 1.0}, threads=1, total_s=1.0),
         LaneUsage("source", work_s={"decode": 1.0}, threads=1, total_s=1.0),
-    ]  # fmt: skip
+    ]
 
 
 THIS = "draw is busy {} % of the time: this stage is the limit"

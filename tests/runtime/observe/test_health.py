@@ -41,7 +41,7 @@ def test_each_fact_has_a_description_and_a_source():
         assert "{" not in alarm_text([name], values, AlarmSubject("gate", "camera", {})), text
 
 
-def test_shares_are_those_of_the_last_seconds():
+def test_drop_and_failure_shares_cover_the_last_seconds():
     state = started_source()
     observer = observed(state)
     state.set_state("running")
@@ -59,7 +59,7 @@ def test_shares_are_those_of_the_last_seconds():
     assert len(observer._histories["gate"]._counts) <= 12
 
 
-def test_latency_is_that_of_the_last_seconds():
+def test_latency_covers_the_last_seconds():
     state = started_source(latency=Histogram())
     observer = observed(state)
     assert math.isnan(observer.snapshot(NOW).sources["gate"]["latency_p95_s"])
@@ -92,7 +92,7 @@ def test_removed_sources_leave_no_state():
     assert len(observer._histories) == 1
 
 
-def test_where_a_pipeline_writes():
+def test_folders_written_by_a_pipeline_are_listed():
     text = (
         "sources: {gate: {stage: camera}}\n"
         "state: var/state.db\n"
@@ -106,12 +106,13 @@ def test_where_a_pipeline_writes():
     assert paths == [Path(name) for name in ("out", "db", "spools/c", "var")]
 
 
-def test_how_long_an_emitter_has_delivered_nothing(monkeypatch):
+def test_the_undelivered_time_of_emitters_is_measured(monkeypatch):
     def emitter(share=0.0, waiting=0):
         sender = SimpleNamespace(delivered=0, undelivered=0)
         return SimpleNamespace(queue=SimpleNamespace(fill_level=share, waiting=waiting), sender=sender)
 
-    idle, busy = emitter(0.5, 7), emitter(0.25, 9)
+    idle = emitter(0.5, 7)
+    busy = emitter(0.25, 9)
     monkeypatch.setattr(module, "emitters", lambda runners: [("idle", idle), ("table", busy)])
     observer = Observer(FACTS, dict, [])
 
@@ -130,11 +131,12 @@ def test_how_long_an_emitter_has_delivered_nothing(monkeypatch):
     assert look(151, undelivered=0)[0] == 0.0
 
 
-def test_places_and_rates_of_sources(monkeypatch):
+def test_the_last_frame_and_the_rates_of_a_source_are_reported(monkeypatch):
     monkeypatch.setattr(SourceState, "fps_in", 25.0)
     monkeypatch.setattr(SourceState, "fps_out", 20.0)
     monkeypatch.setattr(SourceState, "rated", True)
-    gate, removed_source = started_source(), started_source()
+    gate = started_source()
+    removed_source = started_source()
     gate.facts.update(width=64, height=48)
     gate.frames = 7
     gate.pts_s = 0.24
@@ -171,14 +173,23 @@ def test_facts_of_silent_or_ended_processes_are_aged():
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.4, "0 s"), (31.2, "31 s"), (99, "99 s"), (150, "2 min"), (3600, "60 min"), (7200, "2 h"),
-     (12_000, "3 h 20 min"), (187_200, "2 d 4 h"), (172_800, "2 d")],
-)  # fmt: skip
+    [
+        (0.4, "0 s"),
+        (31.2, "31 s"),
+        (99, "99 s"),
+        (150, "2 min"),
+        (3600, "60 min"),
+        (7200, "2 h"),
+        (12_000, "3 h 20 min"),
+        (187_200, "2 d 4 h"),
+        (172_800, "2 d"),
+    ],
+)
 def test_times_are_formatted_for_people(seconds, text):
     assert duration_text(seconds) == text
 
 
-def test_what_is_back_is_told_where_that_is_what_the_rule_is_about():
+def test_a_recovery_text_is_given_for_rules_about_outages_only():
     about = AlarmSubject("gate", "camera", {})
     assert recovery_text(["down_s"], {"down_s": 31.0}, {"down_s": 310.0}, 14.0, about) is None
     assert (
@@ -188,7 +199,7 @@ def test_what_is_back_is_told_where_that_is_what_the_rule_is_about():
 
 
 @pytest.mark.gpu
-def test_the_memory_of_the_gpu():
+def test_the_used_share_of_gpu_memory_is_measured():
     snapshot = Observer({"gpu_memory_share"}, dict, [], [], Device("cuda", 0)).snapshot(NOW)
     assert 0 < snapshot.pipeline["gpu_memory_share"] < 1
     assert snapshot.about["gpu_memory_share"] == "cuda:0"
@@ -238,7 +249,7 @@ def test_shares_are_between_0_and_1():
     assert (look(NOW + 2)["drop_rate"], look(NOW + 2)["fail_rate"]) == (1.0, 1.0), "those that came before count too"
 
 
-def test_a_source_is_down_from_when_its_state_changed(clock):
+def test_a_source_is_down_since_its_state_change(clock):
     state = started_source(since_s=clock.time_s)
     look = facts_at(state)
     assert look(NOW)["down_s"] == 0.0
@@ -259,12 +270,17 @@ def test_a_source_is_down_from_when_its_state_changed(clock):
 @pytest.mark.parametrize(
     ("state", "turn_came", "down", "quiet_s"),
     [
-        ("connecting", False, False, 0.0), ("connecting", True, True, 5.0), ("running", True, False, 5.0),
-        ("reconnecting", True, True, 5.0), ("failed", True, True, 5.0), ("failed", False, True, 0.0),
-        ("paused", True, False, 0.0), ("ended", True, False, 0.0),
+        ("connecting", False, False, 0.0),
+        ("connecting", True, True, 5.0),
+        ("running", True, False, 5.0),
+        ("reconnecting", True, True, 5.0),
+        ("failed", True, True, 5.0),
+        ("failed", False, True, 0.0),
+        ("paused", True, False, 0.0),
+        ("ended", True, False, 0.0),
     ],
-)  # fmt: skip
-def test_which_sources_are_down_and_which_are_quiet(clock, state, turn_came, down, quiet_s):
+)
+def test_the_state_decides_whether_a_source_is_down_or_quiet(clock, state, turn_came, down, quiet_s):
     source_state = SourceState(started=turn_came, state=state, since_s=clock.time_s, cause="lost")
     look = facts_at(source_state)
     assert look(NOW)["quiet_s"] == 0.0
@@ -276,7 +292,7 @@ def test_which_sources_are_down_and_which_are_quiet(clock, state, turn_came, dow
     assert look(NOW + 9)["quiet_s"] == (1.0 if quiet_s else 0.0)
 
 
-def test_rates_are_known_once_there_are_two_counts():
+def test_rates_are_nan_before_two_samples():
     state = started_source(frames=0)
     look = facts_at(state)
     assert [math.isnan(look(NOW)[name]) for name in ("fps_in", "fps_out")] == [True, True]
@@ -293,7 +309,7 @@ def test_rates_are_known_once_there_are_two_counts():
     assert [math.isnan(look(NOW)[name]) for name in ("fps_in", "fps_out")] == [True, True]
 
 
-def test_only_the_facts_that_are_wanted_are_computed():
+def test_only_facts_of_the_rules_are_computed():
     state = started_source(latency=Histogram())
     assert not {"reconnects_1h", "latency_p50_s", "latency_p95_s"} & facts_at(state, {"down_s"})(NOW).keys()
     assert {"latency_p50_s", "latency_p95_s"} < facts_at(state, {"latency_p50_s"})(NOW).keys()
@@ -320,7 +336,7 @@ def test_a_readded_source_starts_over():
     assert (facts["reconnects_1h"], facts["quiet_s"]) == (0.0, 0.0)
 
 
-def test_the_facts_of_the_pipeline(clock):
+def test_the_facts_of_the_pipeline_cover_all_its_sources(clock):
     clock.now_s = NOW - 40
     lost = started_source(state="reconnecting", since_s=clock.time_s)
     states = {
@@ -343,7 +359,7 @@ def test_the_facts_of_the_pipeline(clock):
     assert observer.snapshot(0.0).pipeline["uptime_s"] == 40 - NOW
 
 
-def test_the_longest_call_of_a_stage():
+def test_the_longest_running_call_of_a_stage_is_reported():
     calls = {"idle": None, "short": (NOW - 2, 1), "long": (NOW - 7, 2), "later": (NOW - 7, 3), "last": (NOW, 4)}
     runners = [SimpleNamespace(call=call, node=SimpleNamespace(id=id_), instances=list) for id_, call in calls.items()]
     snapshot = Observer(FACTS, dict, runners).snapshot(NOW)
@@ -380,11 +396,13 @@ def test_an_unresponsive_disk_is_skipped(monkeypatch, tmp_path):
 def test_merged_facts_are_sums_or_the_worst_of_all():
     parts = [
         HealthSnapshot(
-            {name: RUNNING}, {"memory_gb": memory, "disk_free_gb": free, "undelivered_s": late},
-            {"disk_free_gb": f"disk {name}", "undelivered_s": f"hook {name}"}, {name: (1, 2.0, 3, 4)},
+            {name: RUNNING},
+            {"memory_gb": memory, "disk_free_gb": free, "undelivered_s": late},
+            {"disk_free_gb": f"disk {name}", "undelivered_s": f"hook {name}"},
+            {name: (1, 2.0, 3, 4)},
         )
         for name, memory, free, late in (("a", 1.0, 9.0, 5.0), ("b", 2.0, 3.0, 8.0), ("c", 4.0, 7.0, 6.0))
-    ]  # fmt: skip
+    ]
     parts.append(HealthSnapshot(pipeline={"undelivered_s": 8.0}, about={"undelivered_s": "hook d"}))
     merged = merge_snapshots(parts)
     assert merged.pipeline == {"memory_gb": 7.0, "disk_free_gb": 3.0, "undelivered_s": 8.0}

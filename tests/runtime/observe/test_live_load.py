@@ -45,10 +45,16 @@ def test_rates_cover_the_last_seconds(load):
 
 def test_the_network_is_the_bottleneck_over_all_its_threads(load):
     for second in range(6):
-        load.sample(float(second), meters(
-            detect_preprocess=(20 * second, 0.1 * second, 2), detect_infer=(20 * second, 1.7 * second, 2),
-            detect_postprocess=(20 * second, 0.05 * second, 1), track=(20 * second, 0.3 * second, 1),
-        ), paced=True)  # fmt: skip
+        load.sample(
+            float(second),
+            meters(
+                detect_preprocess=(20 * second, 0.1 * second, 2),
+                detect_infer=(20 * second, 1.7 * second, 2),
+                detect_postprocess=(20 * second, 0.05 * second, 1),
+                track=(20 * second, 0.3 * second, 1),
+            ),
+            paced=True,
+        )
     assert load.stages["detect.infer"].busy == 0.85
     assert load.bottleneck.stage == "detect.infer"
     assert load.bottleneck.text.endswith("on each of 2 threads: the network is the limit")
@@ -56,9 +62,11 @@ def test_the_network_is_the_bottleneck_over_all_its_threads(load):
 
 def test_writing_is_the_bottleneck(load):
     for second in range(6):
-        load.sample(float(second), meters(
-            detect_infer=(20 * second, 0.2 * second, 1), jsonl=(20 * second, 0.97 * second, 1),
-        ), paced=False)  # fmt: skip
+        load.sample(
+            float(second),
+            meters(detect_infer=(20 * second, 0.2 * second, 1), jsonl=(20 * second, 0.97 * second, 1)),
+            paced=False,
+        )
     assert load.bottleneck == Bottleneck("jsonl", "jsonl is busy 97 % of the time: writing is the limit")
 
 

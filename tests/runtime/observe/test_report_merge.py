@@ -8,7 +8,11 @@ def test_the_first_part_gives_the_unmerged_fields() -> None:
     assert (rounded["seconds"], rounded["frames_per_s"]) == (3.0, 33.33)
     assert headline("cuda:0", 0, 1, 1.2346)["seconds"] == 1.235
     assert headline("cuda:0", 1, 50, 4.00049) == {
-        "schema": "streamkit-report/1", "device": "cuda:0", "exit_code": 1, "frames": 50, "seconds": 4.0,
+        "schema": "streamkit-report/1",
+        "device": "cuda:0",
+        "exit_code": 1,
+        "frames": 50,
+        "seconds": 4.0,
         "frames_per_s": 12.5,
-    }  # fmt: skip
+    }
     assert headline("cpu", 0, 0, 0.0)["frames_per_s"] is None

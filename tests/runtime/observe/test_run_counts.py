@@ -17,11 +17,17 @@ def histogram(*seconds: float) -> Histogram:
 def counts_of(frames: int, ms: float = 10.0) -> RunCounts:
     stage = {"frames": frames, "instances": 1, "seconds": frames * 0.001, "us_per_frame": 1000.0}
     return RunCounts(
-        finished={"jsonl": frames, "draw": frames + 5}, detections={"detect": frames}, events={"seen": 1},
-        counts={"z": 1, "a": 2}, stages={"detect": stage}, latency={"jsonl": histogram(*[ms / 1000] * frames)},
-        event_counts={EventSeries("gate", "zone", "entered"): 3}, queues={"detect": 2},
-        labels={"detect": {"car": 2, "person": 1}}, unsure={"detect": 1},
-    )  # fmt: skip
+        finished={"jsonl": frames, "draw": frames + 5},
+        detections={"detect": frames},
+        events={"seen": 1},
+        counts={"z": 1, "a": 2},
+        stages={"detect": stage},
+        latency={"jsonl": histogram(*[ms / 1000] * frames)},
+        event_counts={EventSeries("gate", "zone", "entered"): 3},
+        queues={"detect": 2},
+        labels={"detect": {"car": 2, "person": 1}},
+        unsure={"detect": 1},
+    )
 
 
 def test_counts_of_several_processes_are_summed() -> None:
@@ -45,7 +51,7 @@ def test_counts_of_several_processes_are_summed() -> None:
     assert (total.event_counts, total.queues) == ({EventSeries("gate", "zone", "entered"): 6}, {"detect": 4})
 
 
-def test_latency_is_that_of_all_frames_and_not_a_mean() -> None:
+def test_merged_latency_is_that_of_all_frames() -> None:
     report = RunCounts.total([counts_of(10, 10.0), counts_of(20, 100.0)]).report()
     assert 95 < report["latency"]["jsonl"]["p50_ms"] < 105
 

@@ -34,10 +34,16 @@ stages:
   copy: {stage: jsonl, path: "OUT/{source}-2.jsonl", from: decode}
 """
 VARIABLES = (
-    *telemetry.ENDPOINTS, "OTEL_TRACES_SAMPLER", "OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES", "OTEL_SDK_DISABLED",
-    "OTEL_METRIC_EXPORT_INTERVAL", "OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER",
+    *telemetry.ENDPOINTS,
+    "OTEL_TRACES_SAMPLER",
+    "OTEL_SERVICE_NAME",
+    "OTEL_RESOURCE_ATTRIBUTES",
+    "OTEL_SDK_DISABLED",
+    "OTEL_METRIC_EXPORT_INTERVAL",
+    "OTEL_TRACES_EXPORTER",
+    "OTEL_METRICS_EXPORTER",
     "OTEL_EXPORTER_OTLP_PROTOCOL",
-)  # fmt: skip
+)
 
 
 @pytest.fixture(autouse=True)
@@ -171,8 +177,12 @@ def test_spans_name_what_failed(tmp_path, collector):
     with telemetry.exporting(exported):
         PipelineRun(build(read(path)), Device()).run()
     assert [span.failed for span in sorted(collector.named("stage odd"), key=lambda span: span.start_ns)] == [
-        True, False, False, False, False,
-    ]  # fmt: skip
+        True,
+        False,
+        False,
+        False,
+        False,
+    ]
     assert len(collector.named("sink jsonl")) == len(collector.named("batch")) == 5, "its trace goes on"
 
 
@@ -238,8 +248,12 @@ def test_connection_attempts_of_a_camera_are_spans(tmp_path, collector):
 
 def test_delivery_spans_name_their_stage(tmp_path, collector, monkeypatch):
     monkeypatch.chdir(tmp_path)  # the spool is in the working folder
-    run(tmp_path, PIPELINE.replace("copy: {stage: jsonl, path: \"OUT/{source}-2.jsonl\", from: decode}",
-                                   "sqlite: {path: OUT/r.db}"))  # fmt: skip
+    run(
+        tmp_path,
+        PIPELINE.replace(
+            'copy: {stage: jsonl, path: "OUT/{source}-2.jsonl", from: decode}', "sqlite: {path: OUT/r.db}"
+        ),
+    )
     deliveries = collector.named("deliver records")
     assert sum(span.about["messaging.batch.message_count"] for span in deliveries) == 20
     assert {span.about["streamkit.stage"] for span in deliveries} == {"sqlite"}
@@ -248,11 +262,14 @@ def test_delivery_spans_name_their_stage(tmp_path, collector, monkeypatch):
 def test_a_trace_continues_in_stages_of_the_parent(tmp_path, collector):
     path = tmp_path / "p.yaml"
     path.write_text(f"sources: {{a: 'test://', b: 'test://'}}\nstages: {{jsonl: {{path: {tmp_path}/all.jsonl}}}}\n")
-    graph, errors = build(read(path)), []
+    graph = build(read(path))
+    errors = []
     reader, writer = frame_pipe()
     with telemetry.exporting(telemetry.open_telemetry()):
-        uplink, traces = Uplink(writer), telemetry.batch_traces(graph)
-        relay, spans = RelaySink(uplink, "jsonl"), BatchSpans(traces, Spans())
+        uplink = Uplink(writer)
+        traces = telemetry.batch_traces(graph)
+        relay = RelaySink(uplink, "jsonl")
+        spans = BatchSpans(traces, Spans())
         first, second = (Batch([Frame("a", index, 0.0, 64, 48)], sequence=index) for index in range(2))
         traces.begin(first)  # only this one is traced
 
@@ -301,8 +318,10 @@ def test_the_resource_has_names_of_the_environment_and_the_run(collector, monkey
     with telemetry.exporting(other):
         assert other.instance == f"{exported.instance}.3"
     assert collector.spans[0].resource.items() >= {
-        ("service.name", "gate"), ("deployment.environment", "test"), ("service.instance.id", exported.instance),
-    }  # fmt: skip
+        ("service.name", "gate"),
+        ("deployment.environment", "test"),
+        ("service.instance.id", exported.instance),
+    }
 
 
 @pytest.mark.parametrize(
@@ -339,21 +358,21 @@ def closed_port():
 
 
 @pytest.mark.alone
-def test_an_unreachable_collector_is_logged_once_and_delays_the_end_by_seconds(
-    tmp_path, monkeypatch
-):  # fmt: skip
+def test_an_unreachable_collector_is_logged_once_and_delays_the_end_by_seconds(tmp_path, monkeypatch):
     port = closed_port()
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://me:secret@127.0.0.1:{port}")
     monkeypatch.setattr(telemetry, "FLUSH_S", 0.5)
-    logged, start_s = collect(), time.monotonic()
+    logged = collect()
+    start_s = time.monotonic()
     running = run(tmp_path)
     assert time.monotonic() - start_s < 5
     about = {text for text in logged if text.startswith("telemetry")}
     rest = "the run continues, and its report counts failed exports"
     assert about == {f"telemetry cannot be sent to http://me:***@127.0.0.1:{port}: Connection refused; {rest}"}
     assert running.counts().items() >= {
-        ("telemetry exports failed: metrics", 1), ("telemetry exports failed: traces", 1),
-    }  # fmt: skip
+        ("telemetry exports failed: metrics", 1),
+        ("telemetry exports failed: traces", 1),
+    }
     later = PipelineRun(running.graph, Device())
     assert "telemetry exports failed: metrics" not in later.counts(), "each run has its own"
 
@@ -363,7 +382,8 @@ def test_a_silent_collector_delays_the_end_by_seconds(tmp_path, monkeypatch):
     monkeypatch.setattr(telemetry, "FLUSH_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
-        logged, start_s = collect(), time.monotonic()
+        logged = collect()
+        start_s = time.monotonic()
         running = run(tmp_path)
         assert time.monotonic() - start_s < 5
         assert any("no answer; the run continues" in text for text in logged)
@@ -375,15 +395,17 @@ def test_a_silent_collector_delays_the_end_by_seconds(tmp_path, monkeypatch):
 def test_an_outage_is_logged_when_it_begins_and_when_it_ends(monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://other")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://c")
-    logged, log = collect(), SimpleNamespace(last={})
+    logged = collect()
+    log = SimpleNamespace(last={})
     outcomes = telemetry._Outcomes("traces", log)
     for done in (True, False, False, True, True, False):
         log.last["traces"] = "code: 502, reason: Bad Gateway"
         outcomes.note(done)
     assert [text.split(";")[0] for text in logged] == [
-        "telemetry cannot be sent to http://c: Bad Gateway", "telemetry is sent to http://c again",
         "telemetry cannot be sent to http://c: Bad Gateway",
-    ]  # fmt: skip
+        "telemetry is sent to http://c again",
+        "telemetry cannot be sent to http://c: Bad Gateway",
+    ]
     assert telemetry.failures["telemetry exports failed: traces"] == 3
 
 
@@ -421,9 +443,20 @@ def test_a_batch_exports_the_sums_of_each_worker(tmp_path, root):
         (tmp_path / f"{name}.mp4").write_bytes((root / "samples/street.mp4").read_bytes())
     with collecting_otlp() as server:
         completed = command(
-            root, "batch", path, tmp_path / "*.mp4", "--out", tmp_path / "o", "--format", "csv", "--workers", 1,
-            "--end", "0.4", env={"OTEL_EXPORTER_OTLP_ENDPOINT": server.endpoint},
-        )  # fmt: skip
+            root,
+            "batch",
+            path,
+            tmp_path / "*.mp4",
+            "--out",
+            tmp_path / "o",
+            "--format",
+            "csv",
+            "--workers",
+            1,
+            "--end",
+            "0.4",
+            env={"OTEL_EXPORTER_OTLP_ENDPOINT": server.endpoint},
+        )
         assert completed.returncode == 0, completed.stderr
         ((resource, metrics),) = server.exports
         frames = twins(metrics)["streamkit_frames_total", ("source", "files")]

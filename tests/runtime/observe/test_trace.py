@@ -43,7 +43,7 @@ def test_every_thread_has_its_track_and_every_batch_its_spans(tmp_path):
     assert len(spans(timeline, "open take", "take/0")) == 1
 
 
-def test_spans_take_as_long_as_the_work_did(tmp_path):
+def test_spans_have_the_duration_and_cpu_time_of_the_work(tmp_path):
     _, timeline, _ = run(tmp_path / "t.json", chain(look="sleeps_s: 0.03, works_s: 0.02"))
     ran = [e for e in spans(timeline, "look") if e["args"]["frames"]]
     assert len(ran) == 3
@@ -66,7 +66,7 @@ def test_spans_take_as_long_as_the_work_did(tmp_path):
         ),
     ],
 )
-def test_the_limit_is_named(tmp_path, slow, says):
+def test_the_bottleneck_of_the_run_is_named(tmp_path, slow, says):
     name = next(iter(slow))
     for _ in range(5):  # where others want the cores, it is right to name those
         _, timeline, messages = run(tmp_path / "t.json", chain("count: 24", **slow))
@@ -93,7 +93,7 @@ def test_gpu_work_counts_from_the_start_of_the_run(tmp_path):
     assert dropped == 0
 
 
-def test_the_log_counts_what_it_lets_go():
+def test_the_log_counts_dropped_events():
     log = Log(10)
     threads = [
         threading.Thread(target=lambda: [log.add(TraceEvent(0, "work", "x", 0, 0, None, None)) for _ in range(500)])
@@ -109,8 +109,9 @@ def test_the_log_counts_what_it_lets_go():
     assert 5 <= len(first) <= 8, "threads that come at once may all see room"
 
 
-def test_tracks_are_as_many_as_threads_at_a_time(tmp_path):
-    trace, tracks = Trace(tmp_path / "t.json"), []
+def test_tracks_of_ended_threads_are_reused(tmp_path):
+    trace = Trace(tmp_path / "t.json")
+    tracks = []
     together = threading.Barrier(2)
 
     def work(meet: bool) -> None:
@@ -132,7 +133,7 @@ def test_tracks_are_as_many_as_threads_at_a_time(tmp_path):
     trace.finish()
 
 
-def test_a_video_decoded_in_pieces_shows_the_threads_that_do_it(tmp_path):
+def test_threads_of_a_parallel_decoder_have_tracks(tmp_path):
     def worker(part: int) -> Iterator[int]:
         for number in range(3):
             time.sleep(0.02)
@@ -149,13 +150,13 @@ def test_a_video_decoded_in_pieces_shows_the_threads_that_do_it(tmp_path):
     assert spans(timeline, "wait for decoding", threading.current_thread().name)
 
 
-def test_a_failing_stage_leaves_whole_spans(tmp_path):
+def test_spans_of_a_failing_stage_are_complete(tmp_path):
     running, timeline, _ = run(tmp_path / "t.json", chain(look="fails: true"))
     assert running.report(1)["stages"]["look"]["failed"] == 6
     assert len([e for e in spans(timeline, "look") if e["args"]["frames"]]) == 3
 
 
-def test_a_run_that_cannot_begin_still_writes_what_there_was(tmp_path):
+def test_a_run_that_cannot_start_writes_its_timeline(tmp_path):
     trace = Trace(tmp_path / "t.json")
     text = "sources: {cam: {stage: gray}}\nstages: {jsonl: {path: " + str(tmp_path) + "}}"
     registry = default_registry()
@@ -175,7 +176,7 @@ def test_without_a_trace_nothing_is_wrapped():
     assert running.run() == 0
 
 
-def test_a_path_that_cannot_be_written_is_known_at_once(tmp_path):
+def test_an_unwritable_path_is_refused_at_once(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match=r"cannot write .*t\.json: a part of the path is a file"):
         Trace(tmp_path / "file" / "t.json")
@@ -183,7 +184,7 @@ def test_a_path_that_cannot_be_written_is_known_at_once(tmp_path):
         Trace(tmp_path)
 
 
-def test_ranges_for_nsight_where_its_package_is_there(tmp_path, monkeypatch):
+def test_nvtx_ranges_are_pushed_if_the_package_is_installed(tmp_path, monkeypatch):
     pushed: dict[str, list[str]] = {}
     popped: dict[str, int] = {}
     nvtx = ModuleType("nvtx")
@@ -195,7 +196,8 @@ def test_ranges_for_nsight_where_its_package_is_there(tmp_path, monkeypatch):
         here = threading.current_thread().name
         popped[here] = popped.get(here, 0) + 1
 
-    nvtx.push_range, nvtx.pop_range = push_range, pop_range  # type: ignore[attr-defined]
+    nvtx.push_range = push_range  # type: ignore[attr-defined]
+    nvtx.pop_range = pop_range
     monkeypatch.setitem(sys.modules, "nvtx", nvtx)
     run(tmp_path / "t.json", chain())
     assert {name: len(names) for name, names in pushed.items()} == popped
@@ -203,7 +205,7 @@ def test_ranges_for_nsight_where_its_package_is_there(tmp_path, monkeypatch):
     assert set(pushed) >= {"source/0", "batcher", "take/0"}
 
 
-def test_the_pipeline_that_ships(tmp_path, root, monkeypatch):
+def test_the_shipped_pipeline_has_a_span_per_stage_and_frame(tmp_path, root, monkeypatch):
     monkeypatch.chdir(root)
     outputs = {"stages.video.path": str(tmp_path / "s.mp4"), "stages.jsonl.path": str(tmp_path / "s.jsonl")}
     trace = Trace(tmp_path / "t.json")
@@ -231,11 +233,12 @@ def test_the_pipeline_that_ships(tmp_path, root, monkeypatch):
     assert "busy" in messages[-1]
 
 
-def test_a_live_source_waits_for_its_packets(tmp_path, root):
-    trace, device = Trace(tmp_path / "t.json"), Device("cpu")
+def test_waits_of_a_live_source_for_packets_are_recorded(tmp_path, root):
+    trace = Trace(tmp_path / "t.json")
+    device = Device("cpu")
     reader = VideoReader(
         str(root / "samples/street.mp4"), device, SurfacePool(device), Counters(), spans=trace.current_track()
-    )  # fmt: skip
+    )
     reader.info = replace(reader.info, live=True)
     with closing(reader):
         shown = sum(1 for _ in reader.frames())
@@ -245,7 +248,7 @@ def test_a_live_source_waits_for_its_packets(tmp_path, root):
 
 
 @pytest.mark.gpu
-def test_the_gpu_has_tracks_of_its_own(tmp_path, root, monkeypatch):
+def test_a_gpu_has_separate_tracks(tmp_path, root, monkeypatch):
     monkeypatch.chdir(root)
     outputs = {"stages.video.encoder": "cpu", "stages.video.path": str(tmp_path / "s.mp4")}
     outputs["stages.jsonl.path"] = str(tmp_path / "s.jsonl")
@@ -312,14 +315,14 @@ def numbered(*numbers: int) -> list[TraceEvent]:
     ("keep", "first", "last"),
     [(10, range(5), range(15, 20)), (5, range(2), range(18, 20)), (2, [0], [19]), (1, [0], [19]), (0, [0], [19])],
 )
-def test_the_log_keeps_as_many_first_events_as_last_ones(keep, first, last):
+def test_the_log_keeps_equally_many_first_and_last_events(keep, first, last):
     log = Log(keep)
     for event in numbered(*range(20)):
         log.add(event)
     assert log.kept() == (numbered(*first), numbered(*last), 20 - len(first) - len(last))
 
 
-def test_spans_within_spans_are_not_counted_twice(trace, clock):
+def test_nested_spans_are_counted_once(trace, clock):
     trace.started_s = 100.0
     track = trace.add("look/0")
     clock.at(100.0, 1.0)
@@ -346,7 +349,7 @@ def test_spans_within_spans_are_not_counted_twice(trace, clock):
     ]
 
 
-def test_only_what_comes_after_the_start_is_counted(trace, clock):
+def test_time_before_the_start_is_not_counted(trace, clock):
     trace.started_s = 100.0
     track = trace.add("look/0")
     for start_s, ended_s in ((90.0, 95.0), (95.0, 100.0)):
@@ -370,7 +373,7 @@ def test_only_what_comes_after_the_start_is_counted(trace, clock):
     assert len(logged(trace)) == 5, "what came before is shown"
 
 
-def test_short_waits_are_counted_but_not_shown_and_short_work_is(trace, clock):
+def test_short_waits_are_counted_but_hidden_and_short_work_is_shown(trace, clock):
     trace.started_s = 0.0
     track = trace.add("look/0")
     for kind, took_s in (("wait", 9e-6), ("wait", 12e-6), ("work", 1e-6)):
@@ -400,7 +403,7 @@ def lanes():
     return lane_list, queues
 
 
-def test_a_queue_is_recorded_when_its_length_has_changed(trace, clock):
+def test_the_length_of_a_queue_is_recorded_on_change(trace, clock):
     lane_list, queues = lanes()
     track = trace.add("look/0")
     clock.at(200.0)
@@ -431,10 +434,10 @@ def test_a_queue_is_recorded_when_its_length_has_changed(trace, clock):
 
 def written(trace):
     messages = trace.finish()
-    return json.loads(trace._path.read_text()), messages
+    return json.loads(trace.path.read_text()), messages
 
 
-def test_the_file_of_a_small_run(trace, clock):
+def test_the_timeline_of_a_small_run_has_the_expected_events(trace, clock):
     """Everything in it, in its order."""
     look = trace.add("look/0")
     batcher = trace.add("batcher")
@@ -466,8 +469,12 @@ def test_the_file_of_a_small_run(trace, clock):
     ]
     threads = []
     for pid, tid, name, rank in (
-        (1, 1, "look/0", 10), (1, 2, "batcher", 6), (1, 3, "source/cam", 2), (2, 4, "look/0", 13), (1, 5, "ahead/0", 4)
-    ):  # fmt: skip
+        (1, 1, "look/0", 10),
+        (1, 2, "batcher", 6),
+        (1, 3, "source/cam", 2),
+        (2, 4, "look/0", 13),
+        (1, 5, "ahead/0", 4),
+    ):
         threads += [
             {"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": name}},
             {"ph": "M", "pid": pid, "tid": tid, "name": "thread_sort_index", "args": {"sort_index": rank}},
@@ -478,27 +485,37 @@ def test_the_file_of_a_small_run(trace, clock):
         *processes,
         *threads,
         {
-            "name": "look", "pid": 1, "ts": 0.5e6, "ph": "X", "cat": "stage", "tid": 1, "dur": 1.25e6, "tts": 7.25e6,
-            "tdur": 0.25e6, "args": {"batch": 0},
+            "name": "look",
+            "pid": 1,
+            "ts": 0.5e6,
+            "ph": "X",
+            "cat": "stage",
+            "tid": 1,
+            "dur": 1.25e6,
+            "tts": 7.25e6,
+            "tdur": 0.25e6,
+            "args": {"batch": 0},
         },
         {**decode, "tid": 3},
         {**decode, "tid": 5},
         {"name": "wait for frames", "pid": 1, "ts": 3e6, "ph": "X", "cat": "wait", "tid": 2, "dur": 1e6},
         {"name": "look", "pid": 2, "ts": 1e6, "ph": "X", "cat": "gpu", "tid": 4, "dur": 0.5e6},
         {"name": "frames in the batcher", "pid": 1, "ts": 3e6, "ph": "C", "args": {"waiting": 2}},
-    ]  # fmt: skip
+    ]
     text = "look is busy 100 % of the time: this stage is the limit; 80 % of its work is waiting for a core, a device, "
     text += "a disk or Python's lock"
     assert timeline["otherData"] == {
-        "made by": f"streamkit {__version__}", "limit": text, "events omitted": 0,
+        "made by": f"streamkit {__version__}",
+        "limit": text,
+        "events omitted": 0,
         "waits not shown": "shorter than 10 µs; they are in the shares",
         "shares of time": {
             "look": {"threads": 1, "busy": 1.0, "look": 1.0, "on a CPU core": 0.2},
             "batcher": {"threads": 1, "busy": 0.0, "wait for frames": 1.0, "on a CPU core": 0.0},
             "source": {"threads": 2, "busy": 1.0, "decode": 1.0, "on a CPU core": 0.0},
         },
-    }  # fmt: skip
-    assert messages == [f"profile: {trace._path}, 6 events; ui.perfetto.dev opens it", text]
+    }
+    assert messages == [f"profile: {trace.path}, 6 events; ui.perfetto.dev opens it", text]
 
 
 def test_the_timeline_says_where_events_are_omitted(tmp_path, clock):
@@ -509,19 +526,25 @@ def test_the_timeline_says_where_events_are_omitted(tmp_path, clock):
     timeline, messages = written(trace)
     events = [event for event in timeline["traceEvents"] if event["ph"] != "M"]
     assert [(event["ph"], event["ts"]) for event in events] == [
-        ("X", 0.0), ("X", 1e6), ("X", 2e6), ("i", 2.25e6), ("X", 1204e6), ("X", 1205e6), ("X", 1206e6)
-    ]  # fmt: skip
+        ("X", 0.0),
+        ("X", 1e6),
+        ("X", 2e6),
+        ("i", 2.25e6),
+        ("X", 1204e6),
+        ("X", 1205e6),
+        ("X", 1206e6),
+    ]
     gap = {"ph": "i", "s": "p", "name": "1,201 events are omitted here", "pid": 1, "tid": 1, "ts": 2.25e6}
     assert events[3] == gap
     assert timeline["otherData"]["events omitted"] == 1201
     assert timeline["otherData"]["limit"] is None
     assert messages == [
-        f"profile: {trace._path}, 6 events; ui.perfetto.dev opens it",
+        f"profile: {trace.path}, 6 events; ui.perfetto.dev opens it",
         "profile: 1,201 events in the middle are omitted, to bound memory and file size",
     ]
 
 
-def test_the_recordings_of_all_processes_are_one_timeline(tmp_path, clock):
+def test_recordings_of_all_processes_are_merged_into_a_timeline(tmp_path, clock):
     trace = Trace(tmp_path / "t.json", keep=12)
     assert trace.share(2) == 4
     assert (trace.log._half, trace.log._last.maxlen) == (2, 2)
@@ -544,25 +567,33 @@ def test_the_recordings_of_all_processes_are_one_timeline(tmp_path, clock):
     timeline, messages = written(trace)
     events = timeline["traceEvents"]
     assert {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"} == {
-        1: "streamkit", 2: "worker 0", 3: "worker 0, cuda:0", 4: "worker 1", 5: "worker 1, cuda:0"
-    }  # fmt: skip
+        1: "streamkit",
+        2: "worker 0",
+        3: "worker 0, cuda:0",
+        4: "worker 1",
+        5: "worker 1, cuda:0",
+    }
     threads = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
     assert threads == {(1, 1): "jsonl", (2, 2): "detect/0", (3, 3): "detect/0", (4, 4): "detect/0", (5, 5): "detect/0"}
     ranks = [e["args"]["sort_index"] for e in events if e["name"] == "thread_sort_index"]
     assert ranks == sorted(set(ranks)), "the threads of a process stand together"
     assert [(e["ph"], e["name"], e["pid"], e["ts"]) for e in events if e["ph"] != "M"] == [
         ("X", "jsonl", 1, 5e6),
-        ("C", "frames in the batcher", 2, 1e6), ("X", "detect", 3, 1e6),
-        ("C", "frames in the batcher", 4, 2e6), ("X", "detect", 5, 2e6), ("i", "2 events are omitted here", 4, 4e6),
-        ("X", "detect", 4, 2e6), ("X", "detect", 4, 2e6),
-    ]  # fmt: skip
+        ("C", "frames in the batcher", 2, 1e6),
+        ("X", "detect", 3, 1e6),
+        ("C", "frames in the batcher", 4, 2e6),
+        ("X", "detect", 5, 2e6),
+        ("i", "2 events are omitted here", 4, 4e6),
+        ("X", "detect", 4, 2e6),
+        ("X", "detect", 4, 2e6),
+    ]
     about = timeline["otherData"]
     assert (about["events omitted"], about["processes without events"]) == (2, ["worker 2"])
     assert about["shares of time"]["detect"]["threads"] == 2
     assert about["limit"] == messages[-1]
     assert messages[-1].startswith("detect is busy 100 % of the time, on each of 2 threads: the network is the limit")
     assert messages[:-1] == [
-        f"profile: {trace._path}, 7 events; ui.perfetto.dev opens it",
+        f"profile: {trace.path}, 7 events; ui.perfetto.dev opens it",
         "profile: 2 events in the middle are omitted, to bound memory and file size",
         "profile: no events of worker 2, which died",
     ]

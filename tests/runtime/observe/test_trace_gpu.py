@@ -50,7 +50,8 @@ class FakeEvent:
 
 
 def spans_of(monkeypatch, drift: float = 0.0):
-    cuda, taken = FakeCuda(drift), []
+    cuda = FakeCuda(drift)
+    taken = []
     monkeypatch.setattr(trace.time, "perf_counter", lambda: cuda.now_s)
     spans = GpuSpans(SimpleNamespace(xp=SimpleNamespace(cuda=cuda)), lambda *span: taken.append(span))
     return cuda, spans, taken
@@ -124,7 +125,7 @@ def test_unfinished_spans_are_collected_once_the_work_ends(monkeypatch):
     assert [name for name, *_ in taken] == ["a"]
 
 
-def test_the_clocks_are_aligned_by_an_event_that_is_not_the_first(monkeypatch):
+def test_the_first_event_is_not_used_to_align_the_clocks(monkeypatch):
     """The first event of a stream is seen late."""
     synchronize = FakeEvent.synchronize
 
@@ -144,7 +145,7 @@ def test_the_clocks_are_aligned_by_an_event_that_is_not_the_first(monkeypatch):
     assert taken == [("a", 1001.5, 1001.75, None)]
 
 
-def test_no_span_begins_before_its_launch_or_ends_after_it_was_seen_to_be_done(monkeypatch):
+def test_gpu_spans_lie_between_launch_and_observed_end(monkeypatch):
     cuda, spans, taken = spans_of(monkeypatch, drift=0.01)
     cuda.now_s = 1010.0  # by the clock of the GPU, 10.1 s after the beginning
     spans.begin("a", None)

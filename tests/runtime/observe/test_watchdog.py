@@ -110,7 +110,8 @@ def test_the_stack_of_a_thread_is_read():
 
 
 def test_the_innermost_calls_of_a_stack_are_shown():
-    here, over = threading.Event(), threading.Event()
+    here = threading.Event()
+    over = threading.Event()
 
     def deeper(calls):
         if calls:
@@ -128,7 +129,8 @@ def test_the_innermost_calls_of_a_stack_are_shown():
     try:
         assert here.wait(60)
         until(lambda: "in wait" in stack(threads[0].ident) and "in wait" in stack(threads[1].ident))
-        innermost, both = stack(threads[0].ident), stacks(threads)
+        innermost = stack(threads[0].ident)
+        both = stacks(threads)
     finally:
         over.set()
         for thread in threads:
@@ -141,7 +143,8 @@ def test_the_innermost_calls_of_a_stack_are_shown():
 
 
 def test_a_hanging_call_is_reported_with_its_stack(monkeypatch):
-    logged, call_runner = collect(), Calls()
+    logged = collect()
+    call_runner = Calls()
     monkeypatch.setattr(watchdog.time, "monotonic", lambda: 107.0)
     call_runner.call = (100.0, threading.get_ident())
     Watchdog(0.25, [call_runner]).check()

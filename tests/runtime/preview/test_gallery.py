@@ -132,7 +132,8 @@ def test_reading_retries_while_events_are_added():
 
 def test_each_request_is_forwarded(monkeypatch):
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 100.0))
-    gallery, passed = Gallery(), []
+    gallery = Gallery()
+    passed = []
     gallery.on_request = lambda *arguments: passed.append(arguments)
     gallery.request("gate")
     assert passed == [("gate", 103.0)]

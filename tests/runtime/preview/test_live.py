@@ -236,7 +236,8 @@ def test_demand_reaches_the_worker_and_its_output_the_viewers():
         assert process.remote.viewed("gate") == generation
         process.packets.waiting = [start(generation), fragment(0)]
         process.packets.results = [("gate", b"{}")]
-        received, records = [], []
+        received = []
+        records = []
         until(lambda: received.extend(viewer.take()[0]) or len(received) == 2)
         assert received == [start(generation), fragment(0)]
         until(lambda: records.extend(listener.take()[1]) or records)

@@ -112,7 +112,8 @@ def test_a_video_starts_at_the_next_keyframe_with_record_times(path):
 
 def watched_from(path, viewed, *, step_s, frames=40, reconnects=()):
     """What viewers get who watch at the frames in `viewed`, by generation; a frame comes each `step_s` seconds."""
-    live, clock = Live(), FakeClock()
+    live = Live()
+    clock = FakeClock()
     tap = PacketTap("gate", live, clock=clock)
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
@@ -227,14 +228,16 @@ def test_the_video_restarts_after_a_time_without_viewers(path):
 
 
 def test_an_unplayable_codec_is_reported_once(tmp_path):
-    live, logged = Live(1), collect()
+    live = Live(1)
+    logged = collect()
     play(PacketTap("gate", live), clips.write(tmp_path / "a.avi", codec="mpeg4", frames=10), frames=10)
     assert live.received == [LiveStart(1, error="browsers play h264 and hevc in pieces, and this is mpeg4")]
     assert logged == ["source gate cannot be shown as video: browsers play h264 and hevc in pieces, and this is mpeg4"]
 
 
 def test_packets_also_reach_the_ring_buffer(path):
-    live, ring = Live(1), PacketRing(("clip",), limit_bytes=1 << 20)
+    live = Live(1)
+    ring = PacketRing(("clip",), limit_bytes=1 << 20)
     tap = PacketTap("gate", live, ring)
     play(tap, path)
     assert len(ring.packets(0, 99)) == 40

@@ -56,8 +56,10 @@ def test_records_are_made_in_batches_for_sources_with_listeners(hub):
 
 
 def test_pixels_and_device_memory_are_released(hub):
-    queue, batch = RecordQueue(hub), batch_of("gate")
-    image, read = np.zeros(8, np.uint8), []
+    queue = RecordQueue(hub)
+    batch = batch_of("gate")
+    image = np.zeros(8, np.uint8)
+    read = []
 
     class Surface:
         pass
@@ -101,7 +103,8 @@ def test_nothing_is_queued_without_listeners_and_a_full_queue_drops_the_oldest(h
 
 
 def test_a_failing_record_is_logged_once_and_does_not_affect_others(hub, monkeypatch):
-    queue, logged = RecordQueue(hub), collect()
+    queue = RecordQueue(hub)
+    logged = collect()
 
     def fails():
         raise ValueError("the copy failed")

@@ -315,7 +315,8 @@ def clock(monkeypatch):
 
 
 def test_requests_are_forwarded_once_a_second_per_source(clock):
-    gallery, orders = Gallery(), []
+    gallery = Gallery()
+    orders = []
     relay = GalleryRelay(gallery, lambda *arguments: orders.append(arguments))
     for step in range(25):
         clock.now_s = 100.0 + step * 0.125
@@ -363,5 +364,7 @@ def test_events_are_numbered_in_the_parent():
     assert relay.handle(GalleryEvents([(2.0, event(1), b"jpeg"), (3.0, event(2), None)]))
     entries = gallery.events(10)
     assert [(entry.number, entry.time_s, entry.event.frame, entry.jpeg) for entry in entries] == [
-        (3, 3.0, 2, None), (2, 2.0, 1, b"jpeg"), (1, 1.0, 0, None),
-    ]  # fmt: skip
+        (3, 3.0, 2, None),
+        (2, 2.0, 1, b"jpeg"),
+        (1, 1.0, 0, None),
+    ]

@@ -118,7 +118,8 @@ def test_regions_hidden_by_the_pipeline_are_hidden_on_the_page(stages, inputs, c
 
 
 def test_a_zone_hidden_on_a_branch_is_hidden_on_the_page(root):
-    gallery, plain = Gallery(), Gallery()
+    gallery = Gallery()
+    plain = Gallery()
     for shown_gallery, zone in ((gallery, ZONE), (plain, "")):
         shown_gallery.request("street")
         stages = f"detect: {{model: demo}}\n  draw: {{from: decode, {zone}}}"
@@ -167,7 +168,8 @@ def test_nothing_is_drawn_without_a_viewer(root, monkeypatch):
 
 def test_the_first_image_is_drawn_before_the_first_frame(monkeypatch):
     """A viewer who comes while cameras run makes none of their frames wait for kernels and letters."""
-    drawn, draw_small = [], thumbnail.draw_small
+    drawn = []
+    draw_small = thumbnail.draw_small
     monkeypatch.setattr(
         thumbnail, "draw_small", lambda image, tables, *rest: drawn.append(tables) or draw_small(image, tables, *rest)
     )
@@ -182,7 +184,8 @@ def test_the_preview_opens_although_no_image_can_be_encoded(monkeypatch):
 
 
 def test_viewers_see_the_detections(root):
-    plain, drawn = Gallery(), Gallery()
+    plain = Gallery()
+    drawn = Gallery()
     for gallery, text in ((plain, "jsonl: {path: '{out}'}"), (drawn, "detect: {model: demo}")):
         gallery.request("street")
         stages = text.replace("'{out}'", "/dev/null")
@@ -205,7 +208,8 @@ def test_a_drawn_box_is_at_its_object():
     bare.request("cam")
     preview(bare).process(Batch([frame]))
     changed = np.argwhere(np.abs(shown - looked_at(bare.newest("cam").jpeg)).max(2) > 50)
-    (top, left), (bottom, right) = changed.min(0), changed.max(0)
+    top, left = changed.min(0)
+    bottom, right = changed.max(0)
     assert abs(left - 160) <= 4
     assert abs(right - 480) <= 4
     assert abs(bottom - 360) <= 4
@@ -280,7 +284,8 @@ def test_a_small_image_saved_by_a_sink_is_reused(tmp_path):
 @pytest.fixture
 def slow(monkeypatch):
     """A preview with a thread for its images, which waits until `go` is set."""
-    go, draw_small = threading.Event(), thumbnail.draw_small
+    go = threading.Event()
+    draw_small = thumbnail.draw_small
     gallery = Gallery()
     gallery.request("cam")
     preview_stage = Preview(gallery)
@@ -354,7 +359,8 @@ def test_a_batch_has_images_of_at_most_16_events(slow):
 
 def test_a_watched_source_has_a_single_image_in_progress(slow, monkeypatch):
     preview_stage, _, go = slow
-    started, images = [], Preview._images
+    started = []
+    images = Preview._images
     monkeypatch.setattr(Preview, "_images", lambda self, *arguments: started.append(1) or images(self, *arguments))
     for _ in range(5):
         preview_stage.process(Batch(frames(1, source="cam", pixels=True)))
@@ -397,7 +403,8 @@ def test_a_frame_without_pixels_has_no_image():
 
 
 def test_a_failed_image_does_not_fail_its_frame(monkeypatch):
-    gallery, logged = Gallery(), collect()
+    gallery = Gallery()
+    logged = collect()
     gallery.request("cam")
     preview_stage = preview(gallery)
     monkeypatch.setattr("streamkit.ops.preprocess.preprocess", lambda *_: 1 / 0)
@@ -426,7 +433,8 @@ def test_image_sizes_are_even_bounded_and_keep_the_aspect_ratio(size, small):
 
 @pytest.mark.gpu
 def test_only_the_small_image_is_copied_from_the_gpu(root):
-    gallery, reference = Gallery(), Gallery()
+    gallery = Gallery()
+    reference = Gallery()
     text = "sources: {street: samples/street.mp4}\nstages:\n  detect: {model: demo}"
     for device_gallery, device in ((gallery, "cuda"), (reference, "cpu")):
         device_gallery.request("street")

@@ -78,7 +78,8 @@ def test_a_saved_image_is_that_of_its_event(root, tmp_path):
 
     registry.add(Ticker)
     config = read_text(PIPELINE.replace("samples", f"{root}/samples") % tmp_path, folder=root, registry=registry)
-    gallery, running = Gallery(), PipelineRun(build(config), choose("cpu"), RunConfig(limit=3))
+    gallery = Gallery()
+    running = PipelineRun(build(config), choose("cpu"), RunConfig(limit=3))
     follow_sinks(running, gallery)
     assert running.run() == 0
     entries = gallery.events(10)
@@ -98,7 +99,8 @@ def test_each_process_reports_the_sinks_that_it_runs(root):
     )
     parent, worker = (build(read_text(text, folder=root)) for _ in range(2))
     worker.nodes["snapshot"].type = RelaySink
-    gallery, heard = Gallery(), []
+    gallery = Gallery()
+    heard = []
     follow_sinks(SimpleNamespace(graph=worker, listen=heard.append), gallery)
     assert heard == []
     follow_sinks(SimpleNamespace(graph=parent, listen=heard.append), gallery)

@@ -165,9 +165,7 @@ def test_matches_faster_than_the_travel_time_are_refused():
 
 def test_ground_positions_distinguish_similar_objects():
     planes = {"a": PLANE, "b": PLANE}
-    footage = merged(
-        seen("a", {1: (0, 100, 100), 2: (0, 300, 100)}), seen("b", {8: (0, 305, 95), 9: (0, 95, 105)})
-    )  # fmt: skip
+    footage = merged(seen("a", {1: (0, 100, 100), 2: (0, 300, 100)}), seen("b", {8: (0, 305, 95), 9: (0, 95, 105)}))
     identity_by_track = identities(run_stage(Identify(planes=planes), footage, batch=2))
     assert identity_by_track["a", 1] == identity_by_track["b", 9]
     assert identity_by_track["a", 2] == identity_by_track["b", 8]

@@ -34,7 +34,8 @@ def street() -> list[Frame]:
 @pytest.fixture(scope="module")
 def wall(street) -> Frame:
     """The four as one picture of twice the width and height."""
-    height, width = street[0].height, street[0].width
+    height = street[0].height
+    width = street[0].width
     upper, lower = (
         np.concatenate([_luma(a), _luma(b)], axis=1) for a, b in ((street[0], street[1]), (street[2], street[3]))
     )

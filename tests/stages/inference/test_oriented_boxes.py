@@ -124,7 +124,8 @@ def test_neighbors_with_overlapping_hulls_are_kept_and_duplicates_removed():
 
 def _hulls(rows):
     corners = np.array([rotated_corners(*row[:4], row[5]) for row in rows])
-    low, high = corners.min(axis=1), corners.max(axis=1)
+    low = corners.min(axis=1)
+    high = corners.max(axis=1)
     return np.concatenate([(low + high) / 2, high - low], axis=1).T[None].astype(np.float32)
 
 

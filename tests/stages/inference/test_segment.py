@@ -93,7 +93,8 @@ def plain_masks(card, frame):
         down = (np.arange(frame.height) + 0.5) * scale_y + top - 0.5
         grid = np.meshgrid(across.astype(np.float32), down.astype(np.float32))
         mask = cv2.remap(whole, *grid, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE) > 0
-        x, y = np.arange(frame.width) + 0.5, np.arange(frame.height)[:, None] + 0.5
+        x = np.arange(frame.width) + 0.5
+        y = np.arange(frame.height)[:, None] + 0.5
         mask &= (x >= x1) & (x < x2) & (y >= y1) & (y < y2)
         instances.append((score[i], int(rows[i][4:84].argmax()), (x1, y1, x2, y2), mask))
     return instances

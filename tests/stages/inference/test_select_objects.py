@@ -311,7 +311,8 @@ def crowd(n=50, size=24):
     rgb = np.full((10 * size, 10 * size, 3), 90, np.uint8)
     boxes = []
     for i in range(n):
-        y, x = size * (i // 10), size * (i % 10)
+        y = size * (i // 10)
+        x = size * (i % 10)
         rgb[y : y + size, x : x + size] = rng.integers(0, 256, 3)
         boxes.append([x, y, x + size, y + size])
     (frame,) = frames(1, pixels=rgb)

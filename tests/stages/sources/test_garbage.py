@@ -77,7 +77,7 @@ def test_selected_frames_of_a_file(clip):
     assert not garbage_of(VideoSource(uri=str(clip), loop=True, start=0.5, every=2))
 
 
-def test_frames_of_a_file_whose_packets_are_kept(clip):
+def test_frames_do_not_change_if_packets_are_retained(clip):
     ring = PacketRing(("record",), limit_bytes=1 << 20)
     assert not garbage_of(VideoSource(uri=str(clip), loop=True), packet_buffer=ring)
 

@@ -212,10 +212,11 @@ def test_each_object_is_a_separate_image_with_its_objects():
     (frame,) = scene(0.4)
     frame.tables = {
         "detect": detections(
-            [[40, 40, 120, 160], [60, 50, 90, 80], [200, 60, 260, 120], [100, 40, 220, 160]], [0.4, 0.9, 0.35, 0.8],
+            [[40, 40, 120, 160], [60, 50, 90, 80], [200, 60, 260, 120], [100, 40, 220, 160]],
+            [0.4, 0.9, 0.35, 0.8],
             label=["person", "bag", "person", "car"],
         )
-    }  # fmt: skip
+    }
     processed, counts, entries = collect([frame], low_score=(0.3, 0.5), capture="object", pad=0.0)
     assert counts == {"images collected: low_score": 2}
     assert [entry["part"] for entry in entries] == [[40, 40, 120, 160], [200, 60, 260, 120]]

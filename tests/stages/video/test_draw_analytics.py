@@ -129,7 +129,8 @@ def test_shapes_of_branches_are_separate_until_merged():
     from streamkit.runtime.execution.tables import merge_batches
 
     whole = Batch(walked(1))
-    left, right = whole.fork(), whole.fork()
+    left = whole.fork()
+    right = whole.fork()
     left.frames[0].shown["left "] = Shown(((0, 0), (9, 9)))
     right.frames[0].shown["right "] = Shown(((0, 0), (9, 9)))
     assert not whole.frames[0].shown

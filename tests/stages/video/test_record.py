@@ -19,9 +19,10 @@ from streamkit.media.ring import PacketRef, PacketRing
 from streamkit.stages.video.record import Record
 
 
-def test_a_clip_of_an_event(run, video, tmp_path):
+def test_an_event_records_a_clip(run, video, tmp_path):
     completed = run(video, [130])
-    (ticked,), (recorded,) = events(completed, "ticked"), events(completed, "recorded")
+    (ticked,) = events(completed, "ticked")
+    (recorded,) = events(completed, "recorded")
     assert [p.name for p in (tmp_path / "clips" / "gate").iterdir()] == ["000005.200s-ticked.mp4"]
     path = tmp_path / ticked["data"]["clip"]
     seen = shown(path)
@@ -41,7 +42,7 @@ def test_a_clip_of_an_event(run, video, tmp_path):
     assert not any("clip" in e.get("data", {}) for e in events(completed, "passed"))
 
 
-def test_packets_are_the_source_s_own(run, video, tmp_path):
+def test_a_clip_has_the_packets_of_the_source(run, video, tmp_path):
     run(video, [130], path="c/{time}.mkv")
     (path,) = (tmp_path / "c").iterdir()
     with av.open(str(video)) as a, av.open(str(path)) as b:
@@ -76,14 +77,14 @@ def test_a_too_long_recording_continues_in_another_file(run, video, tmp_path):
         assert dict(shown(tmp_path / event["data"]["clip"]))[event["data"]["clip_s"]] == event["data"]["n"]
 
 
-def test_an_event_at_the_first_frame(run, video, tmp_path):
+def test_an_event_at_the_first_frame_records_a_clip(run, video, tmp_path):
     run(video, [0])
     (path,) = (tmp_path / "clips" / "gate").iterdir()
     assert shown(path)[0][1] == 0
 
 
 @pytest.mark.parametrize("source", ["loop: 3, end: 2s", "loop: 3, start: 1s, end: 3s", "every: 3", "fps: 5"])
-def test_loops_and_thinned_sources(run, video, tmp_path, source):
+def test_clips_of_looped_and_thinned_sources_are_complete(run, video, tmp_path, source):
     completed = run(video, range(0, 150, 10), source)
     ticked = events(completed, "ticked")
     assert ticked
@@ -97,13 +98,13 @@ def test_loops_and_thinned_sources(run, video, tmp_path, source):
         assert dict(shown(tmp_path / event["data"]["clip"]))[event["data"]["clip_s"]] == number
 
 
-def test_many_decoders_of_one_file(run, video, tmp_path):
+def test_a_file_read_by_several_decoders_is_recorded(run, video, tmp_path):
     completed = run(video, [130], "decoders: 2")
     (event,) = events(completed, "ticked")
     assert dict(shown(tmp_path / event["data"]["clip"]))[event["data"]["clip_s"]] == 130
 
 
-def test_a_paced_file(run, video, tmp_path):
+def test_a_paced_file_is_recorded(run, video, tmp_path):
     completed = run(video, range(10, 150, 5), "pace: 100")
     ticked = events(completed, "ticked")
     assert ticked  # not all of them: a machine that is busy falls behind the pace, and drops frames
@@ -114,13 +115,13 @@ def test_a_paced_file(run, video, tmp_path):
         assert dict(shown(tmp_path / event["data"]["clip"]))[event["data"]["clip_s"]] == number
 
 
-def test_damage_on_purpose_is_not_in_the_clip(run, video, tmp_path):
+def test_injected_damage_is_not_in_the_clip(run, video, tmp_path):
     run(video, [130], "fault: {corrupt: {every: 1s, for: 500ms}, seed: 1}")
     (path,) = (tmp_path / "clips" / "gate").iterdir()
     assert [n for _, n in shown(path)][:50] == list(range(75, 125))
 
 
-def test_several_sources_and_every_event_of_a_stage(run_pipeline, video, tmp_path, monkeypatch):
+def test_every_event_of_a_stage_records_a_clip_of_its_source(run_pipeline, video, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = f"""
 sources: {{a: "{video}", b: "{video}"}}
@@ -147,7 +148,7 @@ stages:
     assert processed.report["counts"] == {"clips recorded": 1, "events without a clip: no packets": 1}
 
 
-def test_two_recorders_of_one_source(run_pipeline, video, tmp_path, monkeypatch):
+def test_two_recorders_share_a_source(run_pipeline, video, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = f"""
 sources: {{gate: "{video}"}}
@@ -157,7 +158,8 @@ stages:
   long: {{stage: record, when: ticker.ticked, before: 4s, after: 4s, path: "l/{{time}}.mp4", from: ticker}}
 """
     run_pipeline(text, extra=[ticker()])
-    (short,), (long,) = (tmp_path / "s").iterdir(), (tmp_path / "l").iterdir()
+    (short,) = (tmp_path / "s").iterdir()
+    (long,) = (tmp_path / "l").iterdir()
     assert shown(short)[0][1] == 125
     assert shown(long)[0][1] == 25
     assert shown(long)[-1][1] >= 229
@@ -209,7 +211,7 @@ def test_record_passes_its_input_unchanged(run, video):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("source", ["", "decoders: 3", "loop: 2, end: 4s"])
-def test_clips_of_what_a_gpu_decodes(run_pipeline, video, tmp_path, monkeypatch, source):
+def test_sources_decoded_on_a_gpu_are_recorded(run_pipeline, video, tmp_path, monkeypatch, source):
     monkeypatch.chdir(tmp_path)
     text = f"""
 sources: {{gate: {{uri: "{video}", {source}}}}}

@@ -10,6 +10,7 @@ import av
 import numpy as np
 import pytest
 from support.clock import fake_time
+from support.commands import child_running
 from support.messages import collect
 from support.rtsp import free_port, wait_until
 
@@ -271,7 +272,7 @@ def test_the_password_is_not_among_the_arguments_of_a_process(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as silent:  # it takes the connection and never answers
         out = sink(f"rtsp://ann:geheim@127.0.0.1:{silent.getsockname()[1]}/gate", timeout=60)
         push(out, 2)
-        process = out._push._process
+        process = child_running("streamkit.media.pusher")
         silent.settimeout(60)
         silent.accept()[0].close()  # the process runs, and knows the address
         seen = {name: Path(f"/proc/{process.pid}/{name}").read_bytes() for name in ("cmdline", "environ")}
@@ -285,7 +286,7 @@ def test_unreceived_frames_do_not_count_as_streamed():
     with socket.create_server(("127.0.0.1", 0)) as silent:  # it takes the connection and never answers
         out = sink(f"rtsp://127.0.0.1:{silent.getsockname()[1]}/gate", timeout=60)
         push(out, 5)
-        out._push._process.kill()
+        child_running("streamkit.media.pusher").kill()
         out.close()
     assert out.context.counters.values == {
         "frames not streamed: first frame": 1,

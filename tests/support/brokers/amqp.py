@@ -91,13 +91,19 @@ class RabbitMqServer(BrokerServer):
         here = self.folder
         small = {"PROCESSES": "50000", "ATOMS": "1000000"}
         variables = {
-            "HOME": str(here), "ERL_EPMD_ADDRESS": "127.0.0.1", "RABBITMQ_NODENAME": self._node,
-            "RABBITMQ_MNESIA_BASE": str(here / "mnesia"), "RABBITMQ_LOG_BASE": str(here / "logs"), "RABBITMQ_LOGS": "-",
-            "RABBITMQ_ENABLED_PLUGINS_FILE": str(here / "plugins"), "RABBITMQ_PID_FILE": str(here / "pid"),
-            "RABBITMQ_CONFIG_FILE": str(here / "rabbitmq.config"), "RABBITMQ_CONF_ENV_FILE": str(here / "none"),
+            "HOME": str(here),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODENAME": self._node,
+            "RABBITMQ_MNESIA_BASE": str(here / "mnesia"),
+            "RABBITMQ_LOG_BASE": str(here / "logs"),
+            "RABBITMQ_LOGS": "-",
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(here / "plugins"),
+            "RABBITMQ_PID_FILE": str(here / "pid"),
+            "RABBITMQ_CONFIG_FILE": str(here / "rabbitmq.config"),
+            "RABBITMQ_CONF_ENV_FILE": str(here / "none"),
             "RABBITMQ_GENERATED_CONFIG_DIR": str(here / "generated"),
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 1 -kernel inet_dist_use_interface {127,0,0,1}",
-        }  # fmt: skip
+        }
         variables |= {f"RABBITMQ_MAX_NUMBER_OF_{name}": limit for name, limit in small.items()}
         return {"env": {**os.environ, **self._ports, **variables}}
 

@@ -43,9 +43,12 @@ class KafkaServer(BrokerServer):
     def start(self) -> None:
         """See `BrokerServer.start`. The mock chooses the port."""
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _KAFKA], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            [sys.executable, "-c", _KAFKA],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
             start_new_session=True,
-        )  # fmt: skip
+        )
         assert self.process.stdout is not None
         self.port = int(self.process.stdout.readline())
 
@@ -88,10 +91,16 @@ class KafkaPlace(Place):
         import confluent_kafka
 
         assert self.broker is not None
-        consumer = confluent_kafka.Consumer({
-            "bootstrap.servers": f"127.0.0.1:{self.broker.port}", "group.id": "all", "auto.offset.reset": "earliest",
-            "log_level": 0, "error_cb": lambda error: None, "allow.auto.create.topics": True,
-        })  # fmt: skip
+        consumer = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": f"127.0.0.1:{self.broker.port}",
+                "group.id": "all",
+                "auto.offset.reset": "earliest",
+                "log_level": 0,
+                "error_cb": lambda error: None,
+                "allow.auto.create.topics": True,
+            }
+        )
         while not (partitions := consumer.list_topics("streamkit", timeout=10).topics["streamkit"].partitions):
             time.sleep(0.1)
         consumer.assign([confluent_kafka.TopicPartition("streamkit", number, 0) for number in partitions])

@@ -32,7 +32,8 @@ class PostgresServer(BrokerServer):
 
     def command(self) -> list[str]:
         """See `BrokerServer.command`."""
-        data, secret = self.folder / "data", self.folder / "secret"
+        data = self.folder / "data"
+        secret = self.folder / "secret"
         if not data.exists():
             secret.write_text(self.password)
             self._hand_over()

@@ -88,16 +88,25 @@ class AmqpClient(ServerClient):
         if server.user is not None:
             options["credentials"] = pika.PlainCredentials(server.user, server.password or "", erase_on_connect=False)
         parameters = pika.ConnectionParameters(
-            server.host, server.port, unquote(server.path[1:]) or "/", heartbeat=_HEARTBEAT_S, connection_attempts=1,
-            socket_timeout=self.timeout_s, stack_timeout=self.timeout_s + _CLOSE_S,
-            client_properties={"connection_name": "streamkit"}, **options,
-        )  # fmt: skip
+            server.host,
+            server.port,
+            unquote(server.path[1:]) or "/",
+            heartbeat=_HEARTBEAT_S,
+            connection_attempts=1,
+            socket_timeout=self.timeout_s,
+            stack_timeout=self.timeout_s + _CLOSE_S,
+            client_properties={"connection_name": "streamkit"},
+            **options,
+        )
         self._reset()
         self._loop = IOLoop()
         self._connection = pika.SelectConnection(
-            parameters, self._on_open, lambda _, error: self._fail(f"no connection: {_why(error)}"),
-            lambda _, error: self._fail(f"the connection is lost: {_why(error)}", _may_be_a_record(error)), self._loop,
-        )  # fmt: skip
+            parameters,
+            self._on_open,
+            lambda _, error: self._fail(f"no connection: {_why(error)}"),
+            lambda _, error: self._fail(f"the connection is lost: {_why(error)}", _may_be_a_record(error)),
+            self._loop,
+        )
         deadline = Deadline(self)
         while self._channel is None:
             self._run_loop(_POLL_S)
@@ -157,7 +166,8 @@ class AmqpClient(ServerClient):
 
     def close(self) -> None:
         """See `Client.close`."""
-        connection, loop = self._connection, self._loop
+        connection = self._connection
+        loop = self._loop
         if connection is not None:
             if not connection.is_closed:
                 if connection.is_open and self._blocked is None:

@@ -51,9 +51,13 @@ class KafkaClient(ServerClient):
     """
 
     def __init__(
-        self, server: Address, others: Sequence[str] = (), tls: Tls | None = None, sasl: str = "PLAIN",
+        self,
+        server: Address,
+        others: Sequence[str] = (),
+        tls: Tls | None = None,
+        sasl: str = "PLAIN",
         more: Mapping[str, Any] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         with needs("confluent-kafka", "kafka"):
             import confluent_kafka
         super().__init__(server, tls)

@@ -8,6 +8,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from streamkit.core.data import Frame
@@ -38,10 +39,59 @@ SCHEMES = {"mqtt": (1883, False), "mqtts": (8883, True)}
 _KEEPALIVE_S = 30
 _PERMANENT = {0x87, 0x90, 0x95, 0x99}  # not authorized, topic name invalid, packet too large, payload format invalid
 _FAILED = 0x80  # reason codes from here on
-_ONLINE, _OFFLINE = b"online", b"offline"
+_ONLINE = b"online"
+_OFFLINE = b"offline"
 _TRIES = 3  # to announce a message over which the broker ends the connection
 _POLL_S = 0.1
 _GATHER_S = 0.1  # for messages of several records
+
+
+@dataclass(frozen=True)
+class PacketLimit:
+    """How large a packet of a broker may be.
+
+    Attributes:
+        max_bytes: the broker's Maximum Packet Size; 0 if it has none.
+    """
+
+    max_bytes: int = 0
+
+    def refusal(self, topic: str, payload_bytes: int) -> str | None:
+        """Why the broker would end the connection over this message, with QoS 1; None if it accepts it."""
+        if not self.max_bytes:
+            return None
+        length = 2 + len(topic.encode()) + 2 + 1 + payload_bytes  # topic, message id, no properties
+        size = 1 + next(n for n in range(1, 5) if length < 1 << 7 * n or n == 4) + length
+        if size <= self.max_bytes:
+            return None
+        return f"the message has {size} bytes, and the broker accepts {self.max_bytes}"
+
+    def packets(self, messages: Sequence[Message], batch: int) -> Iterator[tuple[str, Sequence[int], bytes]]:
+        """Yield topic, record indices and payload of packets of up to `batch` records of a topic, in order."""
+        if batch == 1:
+            for index, message in enumerate(messages):
+                yield message.topic, (index,), message.body
+            return
+        topics: dict[str, list[int]] = {}
+        for index, message in enumerate(messages):
+            topics.setdefault(message.topic, []).append(index)
+        for indices in sorted(part for topic in topics.values() for part in self._parts(messages, topic, batch)):
+            yield messages[indices[0]].topic, indices, b"[" + b",".join([messages[i].body for i in indices]) + b"]"
+
+    def _parts(self, messages: Sequence[Message], indices: Sequence[int], batch: int) -> Iterator[list[int]]:
+        """Split the records of one topic into packets: up to `batch` records within the limit."""
+        part: list[int] = []
+        size = 1  # of the payload: brackets, and a comma between two
+        for index in indices:
+            more = len(messages[index].body) + 1
+            full = len(part) == batch or self.refusal(messages[index].topic, size + more) is not None
+            if part and full:
+                yield part
+                part = []
+                size = 1
+            part.append(index)
+            size += more
+        yield part
 
 
 class MqttClient(ServerClient):
@@ -75,7 +125,8 @@ class MqttClient(ServerClient):
         self.retained: dict[str, bytes] = {}
         self._published: dict[str, bytes] = {}  # payloads published on this connection
         self._failures: Counter[str] = Counter()  # failures by topic: over some the broker ends the connection
-        self._packet_bytes = self._in_flight = 0  # the broker's limits of bytes in a packet, and of packets; 0 for none
+        self._packet_limit = PacketLimit()
+        self._in_flight = 0  # the broker's limit of packets; 0 for none
         self._client: paho.Client | None = None
         self._answers: dict[int, int] = {}  # by message id, the reason code of its PUBACK
         self._down: str | None = None
@@ -110,7 +161,7 @@ class MqttClient(ServerClient):
         code, limits = answer
         if code.is_failure:
             raise SendError(f"the broker refuses the connection: {code}")
-        self._packet_bytes = getattr(limits, "MaximumPacketSize", 0)
+        self._packet_limit = PacketLimit(getattr(limits, "MaximumPacketSize", 0))
         self._in_flight = getattr(limits, "ReceiveMaximum", 0)
         self._announce()
 
@@ -122,8 +173,8 @@ class MqttClient(ServerClient):
         arrived = bytearray(len(messages))  # 1 for each that the broker has acknowledged
         sent: list[tuple[int, Sequence[int]]] = []  # message ids, and the indices of their records
         oversize: dict[int, str] = {}
-        for topic, indices, payload in self._packets(messages):
-            if (reason := self._too_large(topic, len(payload))) is not None:
+        for topic, indices, payload in self._packet_limit.packets(messages, self._batch):
+            if (reason := self._packet_limit.refusal(topic, len(payload))) is not None:
                 oversize[indices[0]] = reason  # it is alone in its packet
                 continue
             try:
@@ -170,7 +221,7 @@ class MqttClient(ServerClient):
         for topic, payload in list(self.retained.items()):
             if self._published.get(topic) == payload or self._failures[topic] >= _TRIES:
                 continue
-            if (reason := self._too_large(topic, len(payload))) is None:
+            if (reason := self._packet_limit.refusal(topic, len(payload))) is None:
                 try:
                     mid = self._client.publish(topic, payload, qos=1, retain=True).mid
                     self._wait(lambda mid=mid: mid in self._answers, "acknowledgement")  # type: ignore[misc]
@@ -188,46 +239,6 @@ class MqttClient(ServerClient):
 
     def _not_accepted(self, topic: str, why: str) -> None:
         logger.warning(self.redact(f"{self.where} does not accept {topic}: {why}; it is not published"))
-
-    def _too_large(self, topic: str, payload_bytes: int) -> str | None:
-        """Why the broker would end the connection over this message, from its announced limit; else None."""
-        if not self._packet_bytes:
-            return None
-        length = 2 + len(topic.encode()) + 2 + 1 + payload_bytes  # topic, message id, no properties
-        size = 1 + next(n for n in range(1, 5) if length < 1 << 7 * n or n == 4) + length
-        if size <= self._packet_bytes:
-            return None
-        return f"the message has {size} bytes, and the broker accepts {self._packet_bytes}"
-
-    def _packets(self, messages: Sequence[Message]) -> Iterator[tuple[str, Sequence[int], bytes]]:
-        """Yield topic, record indices and payload of each packet. Records of one topic stay in order."""
-        if self._batch == 1:
-            for index, message in enumerate(messages):
-                yield message.topic, (index,), message.body
-            return
-        topics: dict[str, list[int]] = {}
-        for index, message in enumerate(messages):
-            topics.setdefault(message.topic, []).append(index)
-        for indices in sorted(part for topic in topics.values() for part in self._parts(messages, topic)):
-            yield messages[indices[0]].topic, indices, b"[" + b",".join([messages[i].body for i in indices]) + b"]"
-
-    def _parts(self, messages: Sequence[Message], indices: Sequence[int]) -> Iterator[list[int]]:
-        """Split the records of one topic into packets: up to `batch` records within the broker's size limit."""
-        if not self._packet_bytes:
-            for first in range(0, len(indices), self._batch):
-                yield list(indices[first : first + self._batch])
-            return
-        part: list[int] = []
-        size = 1  # of the payload: brackets, and a comma between two
-        for index in indices:
-            more = len(messages[index].body) + 1
-            full = len(part) == self._batch or self._too_large(messages[index].topic, size + more) is not None
-            if part and full:
-                yield part
-                part, size = [], 1
-            part.append(index)
-            size += more
-        yield part
 
     def _collect(self, sent: list[tuple[int, Sequence[int]]], arrived: bytearray) -> dict[int, str]:
         """Wait for every acknowledgement: a later message could otherwise get an old one with the same id.
@@ -361,9 +372,14 @@ class MqttSink(Emitter):
             self._announced.add(frame.source)
             topic = self._topics.fill((frame.source,))[0].decode()
             self._client.retained |= devices(
-                self.discovery, frame.source, topic, self._status(), labels=self.labels or (), kinds=self._kinds(),
+                self.discovery,
+                frame.source,
+                topic,
+                self._status(),
+                labels=self.labels or (),
+                kinds=self._kinds(),
                 expire_s=None if self.every is None else _MISSED * self.every,
-            )  # fmt: skip
+            )
         super().write_encoded(frame, encoded)
 
     def _status(self) -> str:

@@ -116,10 +116,16 @@ class NatsClient(ServerClient):
         self._changed = self._asyncio.Event()
         try:
             await self._client.connect(
-                self._servers, error_cb=self._on_error, name="streamkit", allow_reconnect=False,
-                connect_timeout=self.timeout_s + _CLOSE_S, max_reconnect_attempts=1, reconnect_time_wait=_POLL_S,
-                ping_interval=_PING_S, **options,
-            )  # fmt: skip
+                self._servers,
+                error_cb=self._on_error,
+                name="streamkit",
+                allow_reconnect=False,
+                connect_timeout=self.timeout_s + _CLOSE_S,
+                max_reconnect_attempts=1,
+                reconnect_time_wait=_POLL_S,
+                ping_interval=_PING_S,
+                **options,
+            )
             self._reported.clear()  # errors of servers that were tried before
             self._inbox = self._client.new_inbox()
             await self._client.subscribe(f"{self._inbox}.>", cb=self._on_reply)
@@ -146,7 +152,8 @@ class NatsClient(ServerClient):
 
     async def _exchange(self, messages: Sequence[Message], refused: dict[int, str]) -> None:
         """Publish all messages, and receive an answer for each."""
-        client, inbox = self._client, f"{self._inbox}.{self._round}."
+        client = self._client
+        inbox = f"{self._inbox}.{self._round}."
         max_bytes = client.max_payload - _HEADER_BYTES
         try:
             for index, message in enumerate(messages):
@@ -197,7 +204,8 @@ class NatsClient(ServerClient):
 
     def _run(self, work: Coroutine[Any, Any, None], deadline: Deadline) -> None:
         """Run the loop until the work is done, as long as answers arrive and the run continues."""
-        asyncio, loop = self._asyncio, self._loop
+        asyncio = self._asyncio
+        loop = self._loop
         task = loop.create_task(work)
         try:
             while True:
@@ -216,7 +224,8 @@ class NatsClient(ServerClient):
 
     async def _disconnect(self) -> None:
         """Close the connection; drop data that a stalled server has not accepted."""
-        asyncio, client = self._asyncio, self._client
+        asyncio = self._asyncio
+        client = self._client
         with contextlib.suppress(Exception):
             await asyncio.wait_for(client.close(), _CLOSE_S)
         tasks = asyncio.all_tasks() - {asyncio.current_task()}

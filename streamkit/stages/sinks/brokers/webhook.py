@@ -52,9 +52,14 @@ class WebhookClient(ServerClient):
     """
 
     def __init__(
-        self, server: Address, url: str, tls: Tls | None = None, secret: str | None = None, batch: int = 100,
+        self,
+        server: Address,
+        url: str,
+        tls: Tls | None = None,
+        secret: str | None = None,
+        batch: int = 100,
         headers: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         with needs("httpx", "webhook"):
             import httpx
         super().__init__(server, tls)
