@@ -281,7 +281,7 @@ class Sink(Stage):
     def encode(batch: Batch) -> list[Any]:
         """Encode all frames of a batch at once; `write_encoded` then replaces `write`.
 
-        The batch's tables are on the host, and the tables of the frames are not filled. If it raises, `write` is called.
+        The batch's tables are on the host, and the tables of the frames are not filled. If it raises, `write` is used.
         """
         raise NotImplementedError
 
