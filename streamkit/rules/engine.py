@@ -12,9 +12,10 @@ import numpy as np
 
 from streamkit.analytics.track_store import Columns
 from streamkit.core.data import Batch, Frame
-from streamkit.rules.conditions import Conditions, FactColumns, Words
+from streamkit.rules import kernel
+from streamkit.rules.code import Code, Words
 from streamkit.rules.evaluation_context import ContextBuilder, EvaluationContext
-from streamkit.rules.group import CLOSED, RAISED, RuleGroup
+from streamkit.rules.group import RuleGroup
 from streamkit.rules.language import BOOL, NUMBER, TEXT
 from streamkit.rules.rule import Rule
 from streamkit.rules.schedule import Schedule
@@ -65,16 +66,17 @@ class RuleEngine:
         max_frame_gap_s: float = 10.0,
         predicted: bool = True,
     ) -> None:
-        self._fact_columns = fact_columns = FactColumns(facts, Words())
+        self._code = code = Code(facts, Words())
         schedules = list(dict.fromkeys(rule.schedule for rule in rules if rule.schedule is not None))
         self._schedules = [_ScheduleCheck(schedule) for schedule in schedules]
-        self._on_frames = RuleGroup([rule for rule in rules if not rule.per_object], fact_columns, schedules)
-        self._on_objects = RuleGroup([rule for rule in rules if rule.per_object], fact_columns, schedules)
-        self._counts = Conditions(facts.counts.values(), fact_columns)
-        self._counted = np.array([fact_columns.frame_column(key, NUMBER) for key in facts.counts], np.int64)
-        self._rule_word_count = len(fact_columns.words)
+        self._count_kernel, advance = kernel.kernels()
+        self._on_frames = RuleGroup([rule for rule in rules if not rule.per_object], code, schedules, advance)
+        self._on_objects = RuleGroup([rule for rule in rules if rule.per_object], code, schedules, advance)
+        self._counts = np.array([code.add(tree) for tree in facts.counts.values()], np.int64)
+        self._counted = np.array([code.frame_column(key, NUMBER) for key in facts.counts], np.int64)
+        self._rule_word_count = len(code.words)
         state = self._on_objects.first() if self._on_objects.rules else {}
-        self._contexts = ContextBuilder(fact_columns, above, track_ttl_s, predicted, **state)
+        self._contexts = ContextBuilder(code, above, track_ttl_s, predicted, **state)
         self._sources = Columns(
             seen_s=np.float64(np.nan),
             epoch=np.int64(0),
@@ -86,6 +88,12 @@ class RuleEngine:
         self.pauses = 0
         self._on_frames.state = self._sources
         self._on_objects.state = self._contexts.tracks
+        none = np.zeros(0, np.int64)
+        no_facts = np.zeros((0, len(code.frames)))
+        no_times = np.zeros(0)
+        no_objects = np.zeros((0, max(1, len(code.objects))))
+        empty = EvaluationContext([], none, no_times, none > 0, none, none, none, no_objects, no_facts, none > 0)
+        list(self._evaluate(empty, none > 0))  # compiles the kernels before the first frame
 
     def begin(self, slot: int) -> None:
         """Begin the source of this slot."""
@@ -116,8 +124,8 @@ class RuleEngine:
             batch: with tables on the host.
             slots: the slot of each source, by its id.
         """
-        if len(self._fact_columns.words) > _MAX_WORDS:
-            self._fact_columns.words.forget(self._rule_word_count)
+        if len(self._code.words) > _MAX_WORDS:
+            self._code.words.forget(self._rule_word_count)
         for context in self._contexts.of(batch, slots, self._slot_count):
             yield from self._step(context)
 
@@ -152,15 +160,17 @@ class RuleEngine:
             return
         facts = context.facts
         counted = self._counted
-        rows = np.flatnonzero(context.owner >= 0)
-        rows = rows[context.owner[rows].argsort(kind="stable")]
-        for begin in range(0, len(rows), self._counts.chunk):
-            chunk = rows[begin : begin + self._counts.chunk]
-            frames = context.owner[chunk]
-            starts = np.flatnonzero(np.diff(frames, prepend=-1))
-            true = self._counts(context.objects[chunk], facts[frames])
-            counts = np.add.reduceat(true.astype(np.float64), starts, axis=1)
-            facts[frames[starts][:, None], counted] += counts.T
+        with np.errstate(all="ignore"):
+            self._count_kernel(
+                *self._code.arrays,
+                self._counts,
+                context.objects,
+                context.owner,
+                facts,
+                self._code.stack,
+                facts,
+                counted,
+            )
         undetected = np.flatnonzero(~context.detected)
         facts[undetected[:, None], counted] = self._sources["counted"][context.slot[undetected]]
         self._sources["counted"][context.slot] = facts[:, counted]
@@ -177,8 +187,9 @@ class RuleEngine:
         """Advance the rules of a group, for each row; yield the changes."""
         if not group.rules:
             return
-        objects = context.objects if group is self._on_objects else None
-        for row, rule, outcome in group.advance(objects, owner, place, context.facts, context.pts_s, broken, opened):
+        for row, rule, outcome in group.advance(
+            context.objects, owner, place, context.facts, context.pts_s, broken, opened
+        ):
             yield self._change(group, context, int(owner[row]), row, int(place[row]), rule, outcome)
 
     def _lost(self, context: EvaluationContext) -> Iterator[Change]:
@@ -197,10 +208,10 @@ class RuleEngine:
         self, group: RuleGroup, context: EvaluationContext, frame: int, row: int, place: int, number: int, outcome: int
     ) -> Change:
         now_s = float(context.pts_s[frame])
-        raised = outcome == RAISED
+        raised = outcome == kernel.RAISED
         since_s, raised_s = group.store(place, number, now_s, outcome)
         data: dict[str, Any] = {"since_s": round(since_s, 6)} if raised else {"lasted_s": round(now_s - raised_s, 6)}
-        if outcome == CLOSED:
+        if outcome == kernel.CLOSED:
             data["closed"] = True
         data["values"] = values = {}
         for name, kind, of_object, column in group.shown[number][not raised]:
@@ -223,7 +234,7 @@ class RuleEngine:
         if kind == BOOL:
             return None if value == 0.5 else value == 1.0
         if kind == TEXT:
-            return self._fact_columns.words.text(value)
+            return self._code.words.text(value)
         return int(value) if value.is_integer() else round(value, 4)
 
 

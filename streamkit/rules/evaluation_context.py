@@ -13,7 +13,7 @@ from streamkit.analytics.occupancy import Occupancy
 from streamkit.analytics.per_source_steps import BatchTables, Clocks, Labels, SourceStep, source_steps, turns
 from streamkit.analytics.track_store import TrackStore
 from streamkit.core.data import Batch, Frame
-from streamkit.rules.conditions import UNKNOWN_NUMBER, Column, FactColumns, Words, number_of
+from streamkit.rules.code import UNKNOWN_NUMBER, Code, Column, Words, number_of
 from streamkit.rules.language import BOOL, NUMBER, TEXT
 from streamkit.rules.list_file import InFile
 from streamkit.rules.scope import Area, DirectionScope, Happening, Scope, ZoneScope
@@ -124,8 +124,8 @@ class EvaluationContext:
         owner: (n,) int64, each object's frame; -1 for one that does not count.
         track: (n,) int64, -1 for none.
         place: (n,) int64, each tracked object's row in the track store; -1 for others, and for a track's second object.
-        objects: (n, k) float64, the columns of `FactColumns.objects`.
-        facts: (f, a) float64, the columns of `FactColumns.frames`; counts are still 0.
+        objects: (n, k) float64, the columns of `Code.objects`.
+        facts: (f, a) float64, the columns of `Code.frames`; counts are still 0.
         detected: (f,) bool, whether a detector ran on the frame.
         lost: by column, the state of tracks dropped just now: unseen for too long, or from before a jump back in time.
     """
@@ -147,30 +147,28 @@ class ContextBuilder:
     """Makes the arrays of batches; keeps the state of zones and tracks.
 
     Args:
-        fact_columns: the columns needed.
+        code: the columns needed.
         above: capabilities of the stages above.
         track_ttl_s: how long an unseen track is remembered.
         predicted: whether objects that a tracker predicts count.
         state: further columns of the track store, with their initial values.
     """
 
-    def __init__(
-        self, fact_columns: FactColumns, above: Scope, track_ttl_s: float, predicted: bool, **state: Any
-    ) -> None:
-        self.fact_columns = fact_columns
+    def __init__(self, code: Code, above: Scope, track_ttl_s: float, predicted: bool, **state: Any) -> None:
+        self.code = code
         self.above = above
         self._predicted = predicted
         self._track_ttl_s = track_ttl_s
         self.tracks = TrackStore(first_s=np.float64(0), label=np.int64(-1), **state)
         self.labels = Labels()
         self._clocks = Clocks()
-        facts = fact_columns.facts
+        facts = code.facts
         named = {area.stage for area, _ in facts.members.values()} | {
             (fact if isinstance(fact, Area) else fact[0]).stage for fact in facts.objects.values() if _of_area(fact)
         }  # fmt: skip
         self._zones = {name: ZoneMembers(zone) for name, zone in above.zones.items() if name in named}
         self._state = ("slot", "track", "label", "seen_s", *state)
-        self._remember = bool(state) or ("age_s", NUMBER) in fact_columns.objects
+        self._remember = bool(state) or ("age_s", NUMBER) in code.objects
 
     def end(self, slot: int) -> None:
         """End a source: drop its tracks."""
@@ -213,7 +211,7 @@ class ContextBuilder:
             context = EvaluationContext(
                 [frames[i] for i in frame_rows.tolist()], slot[frame_rows], pts_s[frame_rows],
                 self._clocks.step(slot[frame_rows], pts_s[frame_rows]), owner, table.track,
-                np.full(len(owner), -1, np.int64), columns, np.zeros((len(frame_rows), len(self.fact_columns.frames))),
+                np.full(len(owner), -1, np.int64), columns, np.zeros((len(frame_rows), len(self.code.frames))),
                 np.array([_detector_ran(frames[i], table, i) for i in frame_rows.tolist()], bool),
             )  # fmt: skip
             if self._remember:
@@ -251,14 +249,14 @@ class ContextBuilder:
 
     def _columns(self, table: RuleTables) -> np.ndarray:
         """Return (n, k): the columns that are constant within a batch."""
-        columns = np.empty((len(table.owner), max(1, len(self.fact_columns.objects))))
-        for column, at in self.fact_columns.objects.items():
+        columns = np.empty((len(table.owner), max(1, len(self.code.objects))))
+        for column, at in self.code.objects.items():
             columns[:, at] = self._column(column, table)
         return columns
 
     def _column(self, column: Column, table: RuleTables) -> Any:
         key, kind = column
-        what = self.fact_columns.facts.objects[key]
+        what = self.code.facts.objects[key]
         if isinstance(what, InFile):
             return self._in_file(what, table)
         if isinstance(what, tuple) or key == "age_s":
@@ -266,26 +264,24 @@ class ContextBuilder:
         if key in _MEASURES:
             return _MEASURES[key](*table.clipped.T)
         if key == "label":
-            codes = np.array([self.fact_columns.words[name] for name in self.labels.names] or [0.0])
+            codes = np.array([self.code.words[name] for name in self.labels.names] or [0.0])
             return codes[table.labels]
         if key == "score":
             return table.column(lambda objects: objects.score)
         if key == "track_id":
             return np.where(table.track >= 0, table.track, np.nan)
         if key == "detector":
-            names = [self.fact_columns.words[name] for name in table.tables]
+            names = [self.code.words[name] for name in table.tables]
             return np.repeat(names, [len(objects) for objects in table.tables.values()]) if names else 0.0
         if key == "direction":
             return self._direction(table)
-        return table.extra(key, lambda values: _as_kind(values, kind, self.fact_columns.words), UNKNOWN_NUMBER[kind])
+        return table.extra(key, lambda values: _as_kind(values, kind, self.code.words), UNKNOWN_NUMBER[kind])
 
     def _in_file(self, what: InFile, table: RuleTables) -> np.ndarray:
         """Return (n,) whether each object's text is in a file, 0.5 without a text."""
         texts = np.broadcast_to(self._column((what.text.key, TEXT), table), len(table.owner))
         codes, place = np.unique(texts, return_inverse=True)  # of equal ones, all NaN count as one
-        memberships = [
-            0.5 if np.isnan(code) else float(what.of(self.fact_columns.words.text(code)) or 0) for code in codes
-        ]
+        memberships = [0.5 if np.isnan(code) else float(what.of(self.code.words.text(code)) or 0) for code in codes]
         return np.array(memberships, np.float64)[place]
 
     def _attribute(self, what: tuple[str, str, str], table: RuleTables) -> np.ndarray:
@@ -309,13 +305,13 @@ class ContextBuilder:
         off = np.where(np.isnan(off), np.inf, off)
         best = off.argmin(axis=1) if len(arrows) else np.zeros(len(heading), np.int64)
         near = off[np.arange(len(best)), best] <= ways.tolerance
-        codes = np.array([self.fact_columns.words[name] for name in ways.arrows])
+        codes = np.array([self.code.words[name] for name in ways.arrows])
         return np.where(near, codes[best], np.nan)
 
     def _changing(self, context: EvaluationContext) -> None:
         """Set the columns that depend on earlier frames."""
-        for (key, _), at in self.fact_columns.objects.items():
-            what = self.fact_columns.facts.objects[key]
+        for (key, _), at in self.code.objects.items():
+            what = self.code.facts.objects[key]
             if key == "age_s":
                 tracked = context.place >= 0
                 first = self.tracks["first_s"][context.place[tracked]]
@@ -334,8 +330,8 @@ class ContextBuilder:
     # ------------------------------------------------------------------------------------------------------ frames
 
     def _frame_facts(self, context: EvaluationContext, slot_count: int) -> None:
-        facts = self.fact_columns.facts
-        for (key, _), at in self.fact_columns.frames.items():
+        facts = self.code.facts
+        for (key, _), at in self.code.frames.items():
             if key in facts.members:
                 area, label = facts.members[key]
                 context.facts[:, at] = self._zones[area.stage].members(area.area, label, slot_count)[context.slot]
@@ -343,7 +339,7 @@ class ContextBuilder:
                 for frame, _, n in self._happened(facts.happened[key], context.frames):
                     context.facts[frame, at] += n
             elif key == "source":
-                context.facts[:, at] = [self.fact_columns.words[frame.source] for frame in context.frames]
+                context.facts[:, at] = [self.code.words[frame.source] for frame in context.frames]
             elif isinstance(facts.frames.get(key), InFile):
                 context.facts[:, at] = [self._frame_in_file(frame, facts.frames[key]) for frame in context.frames]
             elif key in facts.frames:
@@ -357,12 +353,12 @@ class ContextBuilder:
         """The number of a part of an attribute: its score, its label as a number, or the code of its label."""
         if part == "score":
             return np.nan if attribute["score"] is None else float(attribute["score"])
-        return float(attribute["label"]) if part == "number" else self.fact_columns.words[attribute["label"]]
+        return float(attribute["label"]) if part == "number" else self.code.words[attribute["label"]]
 
     def _frame_in_file(self, frame: Frame, what: InFile) -> float:
         if what.text.key == "source":
             return float(what.of(frame.source) or 0)
-        attribute = frame.facts.get("attributes", {}).get(self.fact_columns.facts.frames[what.text.key][0])
+        attribute = frame.facts.get("attributes", {}).get(self.code.facts.frames[what.text.key][0])
         return 0.5 if attribute is None else float(what.of(attribute["label"]) or 0)
 
     @staticmethod

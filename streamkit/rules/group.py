@@ -4,21 +4,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from streamkit.analytics.track_store import Columns, Slots
-from streamkit.rules.conditions import Conditions, FactColumns, Words
+from streamkit.rules import kernel
+from streamkit.rules.code import Code, Words
 from streamkit.rules.language import facts_of, words
 from streamkit.rules.rule import Rule
 from streamkit.rules.schedule import Schedule
 from streamkit.rules.scope import Facts
-
-NOTHING, RAISED, CLEARED, CLOSED = range(4)
-"""Outcome of a step for a rule: no change, raised, cleared, cleared because its schedule ended."""
 
 
 class RuleGroup:
@@ -26,30 +24,35 @@ class RuleGroup:
 
     Args:
         rules: the rules.
-        fact_columns: receives the columns of their conditions.
+        code: receives their conditions.
         schedules: the schedules, in the order of the columns of `opened`.
+        run: `kernel.advance` or its compiled form.
 
     Attributes:
         rules: the rules.
-        state: of each place, (r,) whether each rule is `raised`, and (r, 3) `times`: the start of its current
-            condition, when it was raised last, and when it was cleared last.
+        state: `raised` and `times` of each place, as `kernel.advance` takes them.
         shown: the facts that the event of each rule shows when it is raised, and when it is cleared: name, kind and
             column of each.
     """
 
     state: Columns
 
-    def __init__(self, rules: Sequence[Rule], fact_columns: FactColumns, schedules: Sequence[Schedule]) -> None:
+    def __init__(
+        self, rules: Sequence[Rule], code: Code, schedules: Sequence[Schedule], run: Callable[..., int]
+    ) -> None:
         self.rules = rules
-        clear = [rule.clear for rule in rules if rule.clear is not None]
-        self._conditions = Conditions([*(rule.when for rule in rules), *clear], fact_columns)
-        self._has_clear = np.flatnonzero([rule.clear is not None for rule in rules])
-        self._durations_s = np.array([(rule.for_s, rule.clear_s) for rule in rules], np.float64).reshape(-1, 2)
-        self._cooldown_s = np.array([rule.cooldown_s for rule in rules], np.float64)
-        self._scheduled = np.flatnonzero([rule.schedule is not None for rule in rules])
-        self._schedule = [schedules.index(rule.schedule) for rule in rules if rule.schedule is not None]
+        self._code = code
+        self._run = run
+        durations = [(rule.for_s, rule.clear_s, rule.cooldown_s) for rule in rules]
+        self._arrays = (
+            np.array([code.add(rule.when) for rule in rules], np.int64),
+            np.array([-1 if rule.clear is None else code.add(rule.clear) for rule in rules], np.int64),
+            np.array(durations, np.float64).reshape(-1, 3),
+            np.array([-1 if r.schedule is None else schedules.index(r.schedule) for r in rules], np.int64),
+        )
+        self._changes = np.zeros((0, 3), np.int64)
         self.shown = [
-            [[(words(fact), fact.field.kind, *fact_columns.column(fact)) for fact in facts_of(tree)] for tree in trees]
+            [[(words(fact), fact.field.kind, *code.column(fact)) for fact in facts_of(tree)] for tree in trees]
             for trees in ((rule.when, rule.clear or rule.when) for rule in rules)
         ]
 
@@ -60,74 +63,36 @@ class RuleGroup:
         return {"raised": np.zeros(len(self.rules), bool), "times": times}
 
     def advance(
-        self, objects: np.ndarray | None, owner: np.ndarray, place: np.ndarray, facts: np.ndarray, now_s: np.ndarray,
+        self, objects: np.ndarray, owner: np.ndarray, place: np.ndarray, facts: np.ndarray, now_s: np.ndarray,
         broken: np.ndarray, opened: np.ndarray,
-    ) -> list[tuple[int, int, int]]:  # fmt: skip
+    ) -> list[list[int]]:  # fmt: skip
         """Advance the rules by one step; return the row, the rule and the outcome of each change.
 
         Args:
-            objects: (n, k) float64, the objects' facts; None if the rows are no objects.
-            owner: (n,) int64, each row's frame.
-            place: (n,) int64, each row's place in `state`; below 0 for a row to skip.
-            facts: (f, a) float64, facts of the frames.
-            now_s: (f,) float64.
-            broken: (n,) bool, whether to reset the row's durations.
-            opened: (f, s) bool, whether each schedule is open.
+            objects: as in `kernel.advance`.
+            owner: likewise, and all following ones.
+            place: each row's place in `state`.
+            facts: facts of the frames.
+            now_s: in seconds.
+            broken: whether to reset durations.
+            opened: whether each schedule is open.
         """
-        changes: list[tuple[int, int, int]] = []
-        counted = np.flatnonzero(place >= 0)
-        chunk = self._conditions.chunk
-        for begin in range(0, len(counted), chunk):
-            rows = counted[begin : begin + chunk]
-            frames = owner[rows]
-            rule_opened = np.ones((len(rows), len(self.rules)), bool)
-            rule_opened[:, self._scheduled] = opened[frames][:, self._schedule]
-            outcome = self._advance(
-                None if objects is None else objects[rows],
-                facts[frames],
-                place[rows],
-                now_s[frames],
-                broken[rows],
-                rule_opened,
-            )
-            changed, rules = np.nonzero(outcome)
-            changes += zip(rows[changed].tolist(), rules.tolist(), outcome[changed, rules].tolist(), strict=True)
-        return changes
-
-    def _advance(
-        self, objects: np.ndarray | None, facts: np.ndarray, place: np.ndarray, now_s: np.ndarray, broken: np.ndarray,
-        opened: np.ndarray,
-    ) -> np.ndarray:  # fmt: skip
-        """Return (n, r) int64, the outcome for each row and rule."""
-        raised = self.state["raised"][place]
-        true = self._conditions(objects, facts).T
-        lasts = true[:, : len(self.rules)] != raised
-        if len(clear := self._has_clear):
-            over = true[:, len(self.rules) :]
-            lasts[:, clear] = np.where(raised[:, clear], over, lasts[:, clear] & ~over)
-        lasts &= opened
-        outcome = np.where(raised & ~opened, CLOSED, NOTHING)
-        times = self.state["times"]
-        since_s = times[place, :, 0]
-        since_s[~lasts] = np.nan
-        row, rule = np.nonzero(lasts)
-        row_since_s = since_s[row, rule]
-        row_since_s = np.where(np.isnan(row_since_s) | broken[row], now_s[row], row_since_s)
-        since_s[row, rule] = row_since_s
-        times[place, :, 0] = since_s
-        up = raised[row, rule]
-        cool = up | (now_s[row] - times[place[row], rule, 2] >= self._cooldown_s[rule])
-        due = cool & (now_s[row] - row_since_s >= self._durations_s[rule, up.astype(np.int64)])
-        outcome[row[due], rule[due]] = np.where(up[due], CLEARED, RAISED)
-        return outcome
+        if len(self._changes) < len(owner) * len(self.rules):
+            self._changes = np.empty((len(owner) * len(self.rules), 3), np.int64)
+        with np.errstate(all="ignore"):
+            n = self._run(
+                *self._code.arrays, *self._arrays, objects, owner, place, facts, now_s, broken, opened,
+                self.state["raised"], self.state["times"], self._code.stack, self._changes,
+            )  # fmt: skip
+        return self._changes[:n].tolist()  # type: ignore[no-any-return]
 
     def store(self, place: int, rule: int, now_s: float, outcome: int) -> tuple[float, float]:
         """Store the outcome of `advance` for a rule; return the start of its condition, and when it was raised."""
         raised, times = self.state["raised"], self.state["times"]
         since_s, raised_s = float(times[place, rule, 0]), float(times[place, rule, 1])
-        raised[place, rule] = outcome == RAISED
+        raised[place, rule] = outcome == kernel.RAISED
         times[place, rule, 0] = math.nan
-        times[place, rule, 1 if outcome == RAISED else 2] = now_s
+        times[place, rule, 1 if outcome == kernel.RAISED else 2] = now_s
         return since_s, raised_s
 
 
@@ -146,14 +111,14 @@ class FactChange(NamedTuple):
 
 
 class FactRule:
-    """Evaluates one rule about named facts for any number of items, such as sources."""
+    """Evaluates one rule about named facts for any number of items, such as sources; without Numba."""
 
     def __init__(self, rule: Rule) -> None:
-        self._fact_columns = fact_columns = FactColumns(Facts(), Words())
+        self._code = code = Code(Facts(), Words())
         self._schedules = [] if rule.schedule is None else [rule.schedule]
-        self._group = RuleGroup([rule], fact_columns, self._schedules)
+        self._group = RuleGroup([rule], code, self._schedules, kernel.advance)
         self._state = self._group.state = Columns(**self._group.first())
-        self._rule_word_count = len(fact_columns.words)
+        self._rule_word_count = len(code.words)
         self._places: dict[str, int] = {}
         self._slots = Slots()
 
@@ -176,20 +141,20 @@ class FactRule:
             place = self._places[item] = self._slots.take()
             self._state.reserve(place + 1)
             self._state.reset(place)
-        self._fact_columns.words.forget(self._rule_word_count)
+        self._code.words.forget(self._rule_word_count)
         n = len(facts)
         items = list(facts)
-        rows = np.array([self._fact_columns.row(values) for values in facts.values()], np.float64)
+        rows = np.array([self._code.row(values) for values in facts.values()], np.float64)
         places = np.array([self._places[item] for item in items], np.int64)
         opened = [schedule.open(clock or datetime.now(UTC)) for schedule in self._schedules]
         changes = self._group.advance(
-            None, np.arange(n), places, rows, np.full(n, now_s), np.zeros(n, bool), np.array([opened] * n, bool)
+            rows, np.arange(n), places, rows, np.full(n, now_s), np.zeros(n, bool), np.array([opened] * n, bool)
         )
         return [self._change(items[row], outcome, now_s) for row, _, outcome in changes]
 
     def _change(self, item: str, outcome: int, now_s: float) -> FactChange:
         since_s, raised_s = self._group.store(self._places[item], 0, now_s, outcome)
-        if outcome == RAISED:
+        if outcome == kernel.RAISED:
             return FactChange(item, "raised", 0.0)
         return FactChange(item, "cleared", (now_s if math.isnan(since_s) else since_s) - raised_s)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from streamkit.core.text import did_you_mean, nearest
-from streamkit.rules.conditions import Condition
+from streamkit.rules.code import Condition
 from streamkit.rules.language import (
     BOOL,
     NUMBER,

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from streamkit.core.errors import MissingPackage
 from streamkit.core.user_cache import user_cache
 
-_FOLDERS = 16  # of compiled code, each a few MB, for different sources of the tracker
+_FOLDERS = 16  # of compiled code, each a few MB, for different sources: of the tracker and of the rules
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 

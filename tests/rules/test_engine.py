@@ -3,6 +3,7 @@
 from collections import defaultdict
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.expressions import TEXTS, cel, conditions
@@ -10,6 +11,7 @@ from support.reference_debounce import ReferenceDebounce
 
 from streamkit.core.data import Batch, Frame
 from streamkit.core.detections import Detections
+from streamkit.rules import kernel
 from streamkit.rules.engine import RuleEngine
 from streamkit.rules.rule import make_rule
 from streamkit.rules.scope import Facts, Scope, ZoneScope
@@ -190,6 +192,9 @@ def test_the_engine_equals_plain_loops(of_frames, of_objects, frames, size):
             return
     expected = plainly(rule_specs, [rule.per_object for rule in fact_rules], frames)
     assert run(fact_rules, facts, frames, size) == expected
+    with pytest.MonkeyPatch.context() as patch:  # where Numba is not installed
+        patch.setattr(kernel, "kernels", lambda: (kernel.count, kernel.advance))
+        assert run(fact_rules, facts, frames, size) == expected
 
 
 def test_an_area_that_changes_its_shape_starts_without_tracks():

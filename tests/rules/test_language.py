@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.expressions import TEXTS, cel, conditions, same
 
-from streamkit.rules.conditions import Condition
+from streamkit.rules.code import Condition
 from streamkit.rules.language import BOOL, NUMBER, TEXT, RuleError, RuleField, Vocabulary, compile_rule, facts_of
 
 WORDS = Vocabulary(

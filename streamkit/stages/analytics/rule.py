@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import field
@@ -10,10 +11,13 @@ from typing import Annotated, Any, Required
 
 from streamkit.core.data import Batch
 from streamkit.core.stage import Seconds, stage
+from streamkit.core.text import install_command
 from streamkit.core.units import OptionGroup
 from streamkit.rules.schedule import Schedule
 from streamkit.rules.scope import Scope
 from streamkit.stages.analytics.track_analytics import SlotStage
+
+logger = logging.getLogger(__name__)
 
 
 class RuleOptions(OptionGroup, total=False):
@@ -92,10 +96,19 @@ class RuleStage(SlotStage):
             yield name, options, ("rules", name)
 
     def open(self) -> None:
-        """Read the rules."""
-        from streamkit.rules.engine import RuleEngine
+        """Compile the rules; the first time after an installation, this takes some seconds."""
+        from streamkit.rules.kernel import advance, kernels
         from streamkit.rules.rule import make_rule
         from streamkit.rules.scope import Facts
+        from streamkit.tracking.jit import is_cached
+
+        _, compiled = kernels()
+        if compiled is advance:
+            logger.warning(f"numba is not installed, so rules are slow; install it with: {install_command('track')}")
+        elif not is_cached(compiled):
+            self.context.runtime.opening_note = "compiling, some seconds, only once on this machine"
+            logger.info("compiling the evaluation of rules, which takes some seconds; only once on this machine")
+        from streamkit.rules.engine import RuleEngine
 
         facts = Facts()
         rules = [make_rule(name, options, self.above, facts) for name, options, _ in self.named()]
