@@ -130,16 +130,19 @@ def _reference() -> Iterator[tuple[str, str]]:
 
     registry = default_registry()
     yield "reference/index.md", _INDEX
-    yield "reference/pipeline.md", pipeline_keys.page(registry)
     yield from ((f"reference/stages/{name}.md", text) for name, text in stage_pages.pages(registry))
-    yield "reference/alarms.md", alarm_facts.page()
-    yield "reference/model-cards.md", model_cards.page()
-    yield "reference/records.md", record_fields.page()
-    yield "reference/events.md", event_table.page()
-    yield "reference/http-api.md", http_api.page()
-    yield "reference/http-bodies.md", http_api.bodies_page()
-    yield "reference/metrics.md", metrics_table.page()
-    yield "reference/cli.md", command_line.page()
+    parts_by_page = {
+        "pipeline": pipeline_keys.page(registry),
+        "alarms": alarm_facts.page(),
+        "model-cards": model_cards.page(),
+        "records": record_fields.page(),
+        "events": event_table.page(),
+        "http-api": http_api.page(),
+        "http-bodies": http_api.bodies_page(),
+        "metrics": metrics_table.page(),
+        "cli": command_line.page(),
+    }
+    yield from ((f"reference/{name}.md", "\n".join(parts)) for name, parts in parts_by_page.items())
 
 
 def _examples() -> Iterator[str]:
@@ -217,34 +220,23 @@ def relinked(place: str, text: str) -> str:
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Keep of `nav` what exists, list folders, and put pages that it does not name under Guides."""
-    pages = {*generated(), *(place for place, _ in _written())}
+    """List the pages of the folders in `nav`. MkDocs reports pages that it lacks, and those that do not exist."""
     assert config.nav is not None
-    config.nav = _kept(config.nav, pages)
-    named = set(_names(config.nav))
-    rest = sorted(one for one in pages - named if "/" not in one)
-    guides = next(entry["Guides"] for entry in config.nav if "Guides" in entry)
-    guides += [{"More": rest}] if rest else []
+    config.nav = [_listed(entry) for entry in config.nav]
     return config
 
 
-def _kept(nav: list[Any], pages: set[str]) -> list[Any]:
-    kept: list[Any] = []
-    for entry in nav:
-        title, value = next(iter(entry.items())) if isinstance(entry, dict) else (None, entry)
-        if value == "reference/stages":
-            title = title or "Stages"
-            value = _stage_nav()
-        elif isinstance(value, str) and not value.endswith(".md"):
-            found = (one for one in pages if one.startswith(f"{value}/"))
-            value = sorted(found, key=lambda one: (not one.endswith(("/index.md", "/README.md")), one))
-        elif isinstance(value, list):
-            value = _kept(value, pages)
-        elif value not in pages:
-            continue
-        if value:
-            kept.append(value if title is None else {title: value})
-    return kept
+def _listed(entry: Any) -> Any:
+    """An entry of the navigation, with the pages of a folder in place of its name."""
+    if entry == "reference/stages":
+        return {"Stages": _stage_nav()}
+    if not isinstance(entry, dict):
+        return entry
+    ((title, value),) = entry.items()
+    if isinstance(value, list):
+        return {title: [_listed(part) for part in value]}
+    names = (path.name for path in (DOCS / value).glob("*.md"))
+    return {title: [f"{value}/{name}" for name in sorted(names, key=lambda name: (name != "README.md", name))]}
 
 
 def _stage_nav() -> list[Any]:
@@ -256,12 +248,6 @@ def _stage_nav() -> list[Any]:
     place = "reference/stages/{}.md".format
     grouped = [{title: [*map(place, names)]} for title, names in groups(default_registry()).items()]
     return [place("index"), *grouped, place("fault")]
-
-
-def _names(nav: list[Any]) -> Iterator[str]:
-    for entry in nav:
-        value = next(iter(entry.values())) if isinstance(entry, dict) else entry
-        yield from _names(value) if isinstance(value, list) else [value]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -20,12 +20,8 @@ _SCOPES = (
 )
 
 
-def page() -> str:
-    """The page."""
-    return "\n".join(_parts())
-
-
-def _parts() -> Iterator[str]:
+def page() -> Iterator[str]:
+    """The parts of the page."""
     yield "# Alarm options and facts\n"
     for part in paragraphs(Alarm):
         yield f"{part}\n"

@@ -14,12 +14,8 @@ from streamkit.cli import cli
 _NAME = "streamkit"
 
 
-def page() -> str:
-    """The page."""
-    return "\n".join(_parts())
-
-
-def _parts() -> Iterator[str]:
+def page() -> Iterator[str]:
+    """The parts of the page."""
     yield "# Command line\n"
     yield f"`{_NAME}` is the installed command; in a checkout, `python run.py` is the same. `--help` describes each.\n"
     found = [(path, one) for path, one in commands() if path != _NAME]

@@ -10,12 +10,8 @@ from streamkit.core.sentences import sentence
 from streamkit.core.stage import default_registry
 
 
-def page() -> str:
-    """The page."""
-    return "\n".join(_parts())
-
-
-def _parts() -> Iterator[str]:
+def page() -> Iterator[str]:
+    """The parts of the page."""
     yield "# Events\n"
     yield (
         "An event says what happened on a frame. Emitters send it as a [record](records.md#event), rules and sinks "

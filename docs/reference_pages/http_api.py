@@ -40,19 +40,11 @@ curl -H "$A" -H 'Content-Type: application/json' localhost:8000/api/v1/sources \
 """
 
 
-def page() -> str:
-    """The page of the routes."""
-    return "\n".join([_INTRO, *_routes(idle_server().document, _examples()), *_sockets()])
-
-
-def bodies_page() -> str:
-    """The page of the bodies."""
-    return "\n".join(_bodies(idle_server().document))
-
-
-def _examples() -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = json.loads(EXAMPLES.read_text(encoding="utf-8"))
-    return found
+def page() -> Iterator[str]:
+    """The parts of the page of the routes."""
+    yield _INTRO
+    yield from _routes(idle_server().document, json.loads(EXAMPLES.read_text(encoding="utf-8")))
+    yield from _sockets()
 
 
 def operations(document: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
@@ -167,10 +159,11 @@ def _sockets() -> Iterator[str]:
     yield "[Live video](../serving.md) describes the messages.\n"
 
 
-def _bodies(document: Mapping[str, Any]) -> Iterator[str]:
+def bodies_page() -> Iterator[str]:
+    """The parts of the page of the bodies."""
     yield "# HTTP bodies\n"
     yield "What the requests of the [HTTP API](http-api.md) take and return.\n"
-    for name, schema in sorted(document["components"]["schemas"].items()):
+    for name, schema in sorted(idle_server().document["components"]["schemas"].items()):
         yield f"## {name}\n"
         yield f"{schema.get('description', '')}\n"
         required = schema.get("required", ())

@@ -33,12 +33,8 @@ _LABELS = {
 }
 
 
-def page() -> str:
-    """The page."""
-    return "\n".join(_parts())
-
-
-def _parts() -> Iterator[str]:
+def page() -> Iterator[str]:
+    """The parts of the page."""
     yield "# Metrics\n"
     yield (
         "`streamkit serve` offers these metrics at `/metrics`, in Prometheus' text format and without a token. They "

@@ -30,12 +30,8 @@ _SIZES = (
 )
 
 
-def page() -> str:
-    """The page."""
-    return "\n".join(_parts())
-
-
-def _parts() -> Iterator[str]:
+def page() -> Iterator[str]:
+    """The parts of the page."""
     yield "# Model cards\n"
     yield (
         "A model card is a YAML file that says how a network is fed and read. [Models](../models.md) shows how to get "

@@ -58,12 +58,8 @@ _TESTS = (
 )
 
 
-def page(registry: Registry) -> str:
-    """The page, for the stages of a registry."""
-    return "\n".join(_parts(registry))
-
-
-def _parts(registry: Registry) -> Iterator[str]:
+def page(registry: Registry) -> Iterator[str]:
+    """The parts of the page, for the stages of a registry."""
     schema = json_schema(registry)
     yield "# Pipeline YAML\n"
     yield (

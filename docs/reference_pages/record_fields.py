@@ -14,9 +14,9 @@ _SENT = {name: f"emitters with `send: {name}`" for name in RECORDS} | {
 }
 
 
-def page() -> str:
-    """The page."""
-    return page_links("\n".join(_parts()), "../")
+def page() -> Iterator[str]:
+    """The parts of the page."""
+    return (page_links(part, "../") for part in _parts())
 
 
 def _parts() -> Iterator[str]:

@@ -278,12 +278,12 @@ class Sink(Stage):
         raise NotImplementedError
 
     @staticmethod
-    def encode(batch: Batch) -> list[Any] | None:
+    def encode(batch: Batch) -> list[Any]:
         """Encode all frames of a batch at once; `write_encoded` then replaces `write`.
 
-        The batch's tables are on the host, and the tables of the frames are not filled. None: the sink cannot do this.
+        The batch's tables are on the host, and the tables of the frames are not filled. If it raises, `write` is used.
         """
-        return None
+        raise NotImplementedError
 
     def write_encoded(self, frame: Frame, encoded: Any) -> None:
         """Write the result of `encode` for one frame."""

@@ -259,6 +259,14 @@ def test_push_sources_are_added_and_removed(pushing):
         pipeline.push("cam", GRAY)
 
 
+def test_an_ended_source_says_so_before_it_looks_at_the_image(pushing):
+    pipeline = pushing(streamkit.PushSource(fps=25))
+    pipeline.push("cam", GRAY)
+    pipeline.end("cam")
+    with pytest.raises(streamkit.PipelineEnded, match="source cam has ended"):
+        pipeline.push("cam", GRAY[:20])
+
+
 @pytest.mark.parametrize(
     ("image", "pts_s", "error", "text"),
     [

@@ -91,6 +91,15 @@ def test_no_rule_is_true_outside_its_schedule():
     assert changes == {10: "raised", 12: "cleared"}
 
 
+def test_a_rule_that_its_schedule_clears_has_its_duration():
+    group = rule(schedule=TypeAdapter(Schedule).validate_python({"hours": "10:00-12:00"}))
+    steps = [group.step({"it": {"up": True}}, hour * 3600, MONDAY + timedelta(hours=hour)) for hour in (10, 11, 12)]
+    assert [(change.kind, change.lasted_s) for changes in steps for change in changes] == [
+        ("raised", 0.0),
+        ("cleared", 7200.0),
+    ]
+
+
 def test_each_item_has_a_separate_state():
     group = rule(for_s=2)
     up = {"up": True}

@@ -72,6 +72,20 @@ def test_conditions_are_evaluated(text, true):
 
 
 @pytest.mark.parametrize(
+    ("text", "true"),
+    [
+        ("live", False),
+        ("not live", False),
+        ("live or true", True),
+        ("live or not live", False),
+        ("live == live", False),
+    ],
+)
+def test_an_unknown_truth_decides_nothing(text, true):
+    assert holds(text, Vocabulary({"live": BOOL}), {}) is true
+
+
+@pytest.mark.parametrize(
     ("text", "for_s"),
     [("live", 0), ("live for 10s", 10), ("live for 200ms", 0.2), ("live for 1.5min", 90), ("(live)for 2 h", 7200)],
 )

@@ -75,6 +75,9 @@ def test_a_list_can_be_used_in_counts_and_values(list_path):
     rule = RuleStage(when='plate in file("known.txt")', above=scope(list_path.parent))
     (frame,) = run_stage(rule, film("BAB1234"))
     assert frame.events[0].data["values"] == {"plate": "BAB1234", 'file("known.txt")': True}
+    rule = RuleStage(when='plate in file("known.txt") or score > 0', above=scope(list_path.parent))
+    (frame,) = run_stage(rule, film(None))
+    assert frame.events[0].data["values"].keys() == {"score"}, "an unknown value is left out"
 
 
 def test_a_list_can_be_used_with_frame_facts_and_event_data(list_path):

@@ -366,10 +366,12 @@ def test_changes_through_the_api_survive_a_rebuild(tmp_path):
         running.remove("b")
         running.set("slow", {"pause_s": 0.002})
         running.pause("a")
+        running.pause("c")
         rebuilt(running, path, SOURCES + STAGES + "  more: {stage: note}\n")
         assert set(running.states) == {"a", "c"}
-        assert running.states["a"].state == "paused"
+        assert [running.states[id_].state for id_ in "ac"] == ["paused", "paused"]
         assert running.changeable("slow") == {"pause_s": 0.002}
+        running.resume("c")
         more("c")
         rebuilt(running, path, SOURCES + STAGES)  # and the next one
         assert set(running.states) == {"a", "c"}
@@ -382,11 +384,13 @@ def test_an_edit_overrides_a_change_through_the_api(tmp_path):
     with following(path, SOURCES + STAGES) as (running, _, _):
         running.remove("b")
         running.change(source(running, "a", stage="camera", rate=77))
+        running.pause("a")
         running.set("slow", {"pause_s": 0.002})
         text = "sources:\n  a: {stage: camera, rate: 50}\n  b: {stage: camera, rate: 50}\nstages:\n"
         rebuilt(running, path, f"{text}  slow: {{pause_s: 0.003}}\n  note: {{}}\n  more: {{stage: note}}\n")
         assert set(running.states) == {"a", "b"}
         assert [config.options["rate"] for config in running.graph.sources] == [50, 50]
+        more("a")
         assert running.changeable("slow") == {"pause_s": 0.003}
 
 

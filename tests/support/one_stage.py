@@ -147,6 +147,9 @@ with Collecting(Registry()):
                 raise self.raises("cannot write")
             self.log.append((self.path, key([frame]), frame.error, len(frame.detections)))
 
+        def flush(self) -> None:
+            self._perhaps("flush")
+
         def end(self, source: str) -> None:
             self.log.append(f"end {source} {self.path}")
             self._perhaps("end")

@@ -290,7 +290,7 @@ class SinkRunner(Runner):
         try:
             encode = self.node.type.encode  # type: ignore[attr-defined]
             encoded = _lines(batch) if encode is batch_lines else encode(batch)
-            return {} if encoded is None else dict(zip(map(id, batch.frames), encoded, strict=True))
+            return dict(zip(map(id, batch.frames), encoded, strict=True))
         except StreamkitError:
             raise
         except Exception:  # encoding frame by frame finds the frame that fails

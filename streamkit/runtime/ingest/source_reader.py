@@ -172,14 +172,14 @@ class SourceReader:
             return not self._over
 
     def _read(self, inlet: Inlet) -> bool:
-        """Open and read the source; return True at its end, False if a pause has stopped it."""
+        """Open and read the source; return False if it was stopped before its end, and may be opened again."""
         source = self._make(self.config, self.state, self._set_state)
         state = self.state
         again = self._last is not None
         id_ = self.config.id
         first = True
         if not self._may_open(source):
-            return self._over
+            return False
         spans = self._spans()
         packets = source.context.runtime.packet_buffer
         put = spans.call("wait for the batcher", inlet.put, waiting=True)
@@ -200,7 +200,7 @@ class SourceReader:
                         if last is not None:
                             last.release()
                         if not self._hold(frame):
-                            return self._over
+                            return False
                     live = frame.due_s is not None
                     if self._over or (limited and self._has_reached_limit(inlet, live, len(held))):
                         return True
@@ -241,7 +241,7 @@ class SourceReader:
         finally:
             self._source = None
             source.close()
-        return self._over or not self._stopped_by_pause
+        return not self._stopped_by_pause
 
     def _may_open(self, source: Source) -> bool:
         with self._changed:

@@ -245,7 +245,7 @@ class _SourceHistory:
         if self.state.latency is None:
             return {}
         counts = self.state.latency.counts.copy()
-        if self._then is None or now_s - self._window_s >= _SHARE_S:
+        if now_s - self._window_s >= _SHARE_S:
             self._before = self._then
             self._then = counts
             self._window_s = now_s

@@ -152,6 +152,13 @@ def test_a_file_that_cannot_be_written_is_abandoned_and_the_others_continue():
     assert {"close a", "close b"} <= set(log)
 
 
+def test_a_file_that_cannot_be_written_is_not_flushed():
+    rig = Rig(Writer, log=[], path="{source}", bad=("a0",), trouble="flush a")
+    rig(batch("a0 b0"))
+    rig(batch("b1"))
+    assert [str(error) for error in rig.failures] == ["cannot write"]
+
+
 @pytest.mark.parametrize("where", ["end", "close"])
 def test_a_file_that_cannot_be_closed_stops_no_other(where):
     log: Log = []

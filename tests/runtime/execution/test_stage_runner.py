@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 from support.one_stage import Log, Numbers, OneEach, Picky, Rig, batch, key
 
+from streamkit.config.plan import Node, RunOptions
+from streamkit.core.counters import Counters
 from streamkit.core.data import Batch, Frame, FrameState
 from streamkit.core.errors import OutputError, SourceError, StageError
-from streamkit.core.stage import BatchStage, FrameStage, StreamStage
+from streamkit.core.stage import BatchStage, Context, FrameStage, StreamStage
+from streamkit.runtime.execution.runners import runner
 
 # ------------------------------------------------------------------------------------------------ batches that raise
 
@@ -189,6 +192,24 @@ def test_options_that_a_stage_rejects_are_restored_in_every_instance(on_error):
     assert len(messages) == 1
     assert "as level changed; the old values are kept: ValueError: too large" in messages[0]
     assert bool(rig.failures) == (on_error == "stop")
+
+
+def test_a_stage_is_named_only_while_it_opens():
+    opening_texts = []
+
+    class Opens(BatchStage, name="opens", reads="detections"):
+        """Notes how its runner names it."""
+
+        def open(self) -> None:
+            self.context.runtime.opening_note = "compiling"
+            opening_texts.append(stage_runner.opening_text)
+
+    node = Node("it", Opens, {}, [], RunOptions(), None)
+    stage_runner = runner(node, lambda id_: Context(id_, counters=Counters()), pytest.fail, ["a"])
+    opening_texts.append(stage_runner.opening_text)
+    stage_runner.start()
+    opening_texts.append(stage_runner.opening_text)
+    assert opening_texts == ["", "it (compiling)", ""]
 
 
 def test_on_error_stop_ends_the_run_with_stage_source_and_frame():

@@ -173,3 +173,20 @@ def test_the_session_limit_is_measured_by_two_runs_with_a_refusal():
         sources.states["s0"].counters.add(REFUSED)
         sources.run(lesson, 10, 105.0)
     assert session_limit(GPU) == 64
+
+
+def test_a_gpu_is_sampled_at_most_once_a_second():
+    sources = Sources(H264)
+    sources.states["s0"].counters.add(REFUSED)
+    sample_times_s = []
+    now_s = 100.0
+
+    def open_sessions():
+        sample_times_s.append(now_s)
+        return 60
+
+    lesson = GpuLesson(GPU, lambda: sources.states, open_sessions, Card(0.0))
+    for _ in range(13):
+        lesson(now_s)
+        now_s += 0.25
+    assert sample_times_s == [101.0, 102.0, 103.0]

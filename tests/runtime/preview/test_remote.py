@@ -1,6 +1,7 @@
 """The gallery of a worker process: images and events reach the parent, requests reach the worker."""
 
 import enum
+import math
 import threading
 import time
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from streamkit.runtime.multiprocess.messages import Fatal, GalleryEvents, Previe
 from streamkit.runtime.pipeline import PipelineRun
 from streamkit.runtime.preview import remote as module
 from streamkit.runtime.preview.gallery import REQUESTED_FOR_S, Gallery
+from streamkit.runtime.preview.live import LiveWish
 from streamkit.runtime.preview.remote import GalleryRelay, RemoteGallery
 from streamkit.runtime.preview.stage import follow_sinks, preview_graph
 from streamkit.runtime.run import RunConfig
@@ -246,6 +248,18 @@ def test_a_worker_respects_the_image_rates(monkeypatch):
     assert remote.wants_event("gate", 10.5)
     remote.forget("gate")
     assert remote.wants_event("gate", 10.6)
+    remote.close()
+
+
+def test_a_removed_source_is_no_longer_watched():
+    remote = RemoteGallery(lambda *_: None)
+    remote.request({"gate": math.inf})
+    remote.live.order("gate", LiveWish(1, math.inf, math.inf))
+    assert remote.wants("gate", 10.0)
+    assert remote.live.viewed("gate")
+    remote.forget("gate")
+    assert not remote.wants("gate", 10.0)
+    assert not remote.live.viewed("gate")
     remote.close()
 
 

@@ -402,14 +402,16 @@ def test_a_frame_without_pixels_has_no_image():
     assert gallery.newest("b") is not None
 
 
-def test_a_failed_image_does_not_fail_its_frame(monkeypatch):
+@pytest.mark.parametrize("function", ["preprocess.preprocess", "thumbnail.draw_small"])  # on the lane; in background
+def test_a_failed_image_does_not_fail_its_frame(monkeypatch, function):
     gallery = Gallery()
     logged = collect()
     gallery.request("cam")
     preview_stage = preview(gallery)
-    monkeypatch.setattr("streamkit.ops.preprocess.preprocess", lambda *_: 1 / 0)
+    monkeypatch.setattr(f"streamkit.ops.{function}", lambda *_: 1 / 0)
     batch = Batch(frames(2, source="cam", pixels=True))
     assert preview_stage.process(batch) is batch
+    preview_stage.close()
     assert not batch.failed
     assert preview_stage.context.counters["previews failed"] == 1
     assert "ZeroDivisionError" in logged[0]
