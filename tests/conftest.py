@@ -60,6 +60,7 @@ def _gpu_missing() -> str | None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    logging.getLogger().setLevel(logging.INFO)  # pytest's `log_level` sets it six times a test, which takes 1 ms
     together.pytest_configure(config)
     config.pluginmanager.register(hung)
 
@@ -163,8 +164,9 @@ def _messages(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.delenv(name)
     yield
     stop_collecting()
-    for name in _log_levels():
-        logging.getLogger(name).setLevel(before.get(name, logging.NOTSET))
+    for name, level in _log_levels().items():
+        if level != before.get(name, logging.NOTSET):  # setting a level clears the caches of all loggers
+            logging.getLogger(name).setLevel(before.get(name, logging.NOTSET))
 
 
 @pytest.fixture(autouse=True)
