@@ -13,13 +13,14 @@ if TYPE_CHECKING:
     from streamkit.runtime.run import Run
 
 
-def prepare(load: Callable[[], Any], path: Path, set_: dict[str, str]) -> tuple[Any, Any]:
+def prepare(load: Callable[[], Any], path: Path, set_: dict[str, str], *, poll_s: float = 0.5) -> tuple[Any, Any]:
     """A pipeline that follows its YAML, keeps running without sources and makes images for the page; and their gallery.
 
     Args:
         load: reads and checks the pipeline, and returns its graph.
         path: its YAML.
         set_: values that override the YAML.
+        poll_s: seconds between two checks of the YAML and its plugins for changes.
 
     Raises:
         ConfigError: the YAML is invalid, or a stage cannot run on several devices.
@@ -39,7 +40,7 @@ def prepare(load: Callable[[], Any], path: Path, set_: dict[str, str]) -> tuple[
         running.alarms.listen(lambda time_s, event: gallery.add_events(time_s, [event], None))
         return running
 
-    return watching(path, load, None, set_, make), gallery
+    return watching(path, load, None, set_, make, poll_s=poll_s), gallery
 
 
 def open_store(folder: Path, keep_events: str, keep_size: str) -> Any:

@@ -298,7 +298,7 @@ def test_the_first_packets_of_a_camera_that_reorders_frames_have_times(rtsp, tmp
 @pytest.mark.alone
 def test_silence_is_reported_after_a_single_timeout(rtsp, clip):
     """What FFmpeg's parser held back comes out when the wait is ended; it does not begin another wait."""
-    server, timeout_s = rtsp({"a": clip}), 4.0
+    server, timeout_s = rtsp({"a": clip}), 2.0
     with closing(Demuxer(server.url("a"), link=ConnectionOptions(timeout_s=timeout_s))) as demuxer:
         packets = demuxer.packets()
         next(packets)

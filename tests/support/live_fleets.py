@@ -136,7 +136,7 @@ class Live:
     ) -> Iterator["Live"]:  # fmt: skip
         """Run it; at the end stop it and check its exit code. `meanwhile` is called while it starts."""
         self.codes.clear()
-        self.run = watching(self.path, self.graph, None) if watch else (
+        self.run = watching(self.path, self.graph, None, poll_s=0.1) if watch else (
             prepare(self.graph(), self.path, {}, RunConfig(keep_running=keep_running), gallery=gallery)
         )  # fmt: skip
         assert isinstance(self.fleet, WorkerFleet)
