@@ -82,9 +82,7 @@ def served(
             running, gallery = prepare(lambda: build(read(path, text=text)), path, {})
         else:
             path.write_text(text)
-            running, gallery = prepare(
-                lambda: build(read(path, may_be_empty=True)), path, {}, poll_s=0.1
-            )
+            running, gallery = prepare(lambda: build(read(path, may_be_empty=True)), path, {}, poll_s=0.1)
             file = PipelineFile(path, checker(path, (), None), allow_plugins=allow_files)
         data = Path(data or folder)
         store = open_store(data, "30d", "2GB")
