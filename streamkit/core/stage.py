@@ -17,11 +17,13 @@ from __future__ import annotations
 
 import copy
 import inspect
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import IO, Any, ClassVar, Literal, Protocol, TypeVar, dataclass_transform
+from functools import cache, lru_cache
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, dataclass_transform
 
 from streamkit.core.counters import Counters
 from streamkit.core.data import Batch, Device, Frame
@@ -33,6 +35,9 @@ from streamkit.core.stage_spec import StageSpec, declare
 from streamkit.core.tasks import Background, Future, OrderedExecutor
 from streamkit.core.tracing import Spans
 from streamkit.core.units import Bytes, Count, Pixels, Point, Score, Seconds
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
 
 __all__ = [
     "BatchStage",
@@ -507,22 +512,43 @@ def _default(default: Any) -> Any:
 
 def default_registry() -> Registry:
     """A registry of the built-in stages and those of installed packages (entry point group `streamkit.stages`)."""
-    import importlib
-    import pkgutil
-    from importlib.metadata import entry_points
-
     with Collecting(_decorated):  # a plugin that is being loaded may make the first call
-        for package in map(importlib.import_module, _packages):
-            for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-                importlib.import_module(module.name)
+        for package in _packages:
+            _import_modules(package)
     registry = _decorated.copy()
-    for entry in entry_points(group="streamkit.stages"):
+    for entry in _entry_points(tuple(map(_modified_ns, sys.path))):
         if (key := (entry.name, entry.value)) not in _installed:
             with Collecting(Registry()) as installed:
                 entry.load()
             _installed[key] = installed
         registry.include(_installed[key])
     return registry
+
+
+@cache
+def _import_modules(package: str) -> None:
+    """Import all modules of a package, so that their decorators run."""
+    import importlib
+    import pkgutil
+
+    for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
+        importlib.import_module(module.name)
+
+
+@lru_cache(maxsize=1)
+def _entry_points(folders: tuple[tuple[str, int], ...]) -> EntryPoints:
+    """Return the entry points of installed packages; reading them takes 7 ms, so only after a folder has changed."""
+    from importlib.metadata import entry_points
+
+    return entry_points(group="streamkit.stages")
+
+
+def _modified_ns(folder: str) -> tuple[str, int]:
+    """Return a folder of `sys.path` and when it last changed, 0 if it is missing."""
+    try:
+        return folder, os.stat(folder or ".").st_mtime_ns
+    except OSError:
+        return folder, 0
 
 
 class Collecting:

@@ -53,6 +53,8 @@ def watching(
     limit: int | None,
     set_: Mapping[str, str] = MappingProxyType({}),
     make: Callable[[Graph], PipelineRun | WorkerFleet] | None = None,
+    *,
+    poll_s: float = _POLL_S,
 ) -> ReloadingPipeline[PipelineRun | WorkerFleet]:
     """Create a pipeline that follows its YAML, in one process or several.
 
@@ -62,6 +64,7 @@ def watching(
         limit: maximum number of frames per source.
         set_: values that override the YAML.
         make: creates a pipeline that keeps running without sources; by default one without a preview.
+        poll_s: seconds between two checks of the files.
 
     Raises:
         ConfigError: the YAML is invalid.
@@ -76,7 +79,7 @@ def watching(
     def plain(graph: Graph) -> PipelineRun | WorkerFleet:
         return prepare(graph, path, set_, RunConfig(limit=limit, keep_running=True))
 
-    return ReloadingPipeline(path, checked, make or plain)
+    return ReloadingPipeline(path, checked, make or plain, poll_s=poll_s)
 
 
 class ReloadingPipeline(RunDelegate[R]):
@@ -86,13 +89,17 @@ class ReloadingPipeline(RunDelegate[R]):
         path: the YAML.
         load: reads and checks it.
         make: creates a pipeline that keeps running without sources.
+        poll_s: seconds between two checks of the files.
 
     Attributes:
         rejected: why the last edit of the files is not applied; empty if it is.
     """
 
-    def __init__(self, path: Path, load: Callable[[], Graph], make: Callable[[Graph], R]) -> None:
+    def __init__(
+        self, path: Path, load: Callable[[], Graph], make: Callable[[Graph], R], *, poll_s: float = _POLL_S
+    ) -> None:
         self._path = path
+        self._poll_s = poll_s
         self._load = load
         self._make = make
         self._names: list[Path] = []  # the plugins that the YAML names, files and folders
@@ -117,7 +124,7 @@ class ReloadingPipeline(RunDelegate[R]):
             StreamkitError: the run could not start, or could not continue.
         """
         try:
-            with PeriodicTimer(_POLL_S, self.check_files):
+            with PeriodicTimer(self._poll_s, self.check_files):
                 return self._run_all()
         finally:
             self._carried.remove()

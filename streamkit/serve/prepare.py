@@ -13,13 +13,14 @@ if TYPE_CHECKING:
     from streamkit.runtime.run import Run, RunConfig
 
 
-def prepare(load: Callable[[], Any], path: Path, set_: dict[str, str]) -> tuple[Any, Any]:
+def prepare(load: Callable[[], Any], path: Path, set_: dict[str, str], *, poll_s: float = 0.5) -> tuple[Any, Any]:
     """A pipeline that follows its YAML, keeps running without sources and makes images for the page; and their gallery.
 
     Args:
         load: reads and checks the pipeline, and returns its graph.
         path: its YAML.
         set_: values that override the YAML.
+        poll_s: seconds between two checks of the YAML and its plugins for changes.
 
     Raises:
         ConfigError: the YAML is invalid, or a stage cannot run on several devices.
@@ -30,7 +31,11 @@ def prepare(load: Callable[[], Any], path: Path, set_: dict[str, str]) -> tuple[
 
     gallery = Gallery()
     config = RunConfig(keep_running=True, realtime=True)
-    return watching(path, load, None, set_, lambda graph: with_preview(graph, path, set_, config, gallery)), gallery
+
+    def make(graph: Any) -> Any:
+        return with_preview(graph, path, set_, config, gallery)
+
+    return watching(path, load, None, set_, make, poll_s=poll_s), gallery
 
 
 def with_preview(graph: Any, path: Path, set_: dict[str, str], config: RunConfig, gallery: Any) -> Any:

@@ -219,6 +219,12 @@ def leave_by_pipeline():
             break
 
 
+@pytest.fixture(scope="module")
+def used_libraries():
+    """Use the libraries once: at their first use, they start threads of their own and open files."""
+    leave_by_break()
+
+
 def settled_threads():
     """The number of threads once it no longer changes: the thread that stops the sources ends on its own."""
     counts = [threading.active_count()]
@@ -233,8 +239,7 @@ def settled_threads():
     [leave_by_break, leave_by_exception, leave_by_del, leave_by_cycle, leave_by_pipeline],
     ids=lambda f: f.__name__,
 )
-def test_leaving_early_ends_all_threads_and_closes_all_files(leave):
-    leave()  # libraries start threads of their own at their first use
+def test_leaving_early_ends_all_threads_and_closes_all_files(leave, used_libraries):
     gc.collect()
     before = settled_threads()
     files = len(list(Path("/proc/self/fd").iterdir()))

@@ -11,15 +11,19 @@ from streamkit.core.errors import MissingPackage
 from streamkit.ops import rle
 from streamkit.testing.kit import detections, frames
 
-pandas = pytest.importorskip("pandas")
-supervision = pytest.importorskip("supervision")
-
 STREET = "samples/street.mp4"
 
 
 def table(**columns):
     boxes = [[1.234567, 2, 30, 40], [-5, 0, 700, 10]]
     return detections(boxes, score=[0.98765432, 0.5], label=["car", "person"], **columns)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def supervision():
+    """Import both here: every process that collects the tests would import them, which takes a second."""
+    pytest.importorskip("pandas")
+    return pytest.importorskip("supervision")
 
 
 @pytest.fixture
@@ -75,7 +79,7 @@ def test_pandas_has_the_values_of_the_record():
         assert (row["score"], row["label"], row["class_id"]) == (entry["score"], entry["label"], entry["class_id"])
 
 
-def test_supervision_has_boxes_classes_and_tracks():
+def test_supervision_has_boxes_classes_and_tracks(supervision):
     converted = table(track_id=[7, -1], speed=[1.5, 2.5]).to_supervision()
     assert isinstance(converted, supervision.Detections)
     np.testing.assert_array_equal(converted.xyxy, np.array([[1.234567, 2, 30, 40], [-5, 0, 700, 10]], np.float32))
@@ -101,7 +105,7 @@ def test_supervision_has_masks():
     assert table(mask=np.array([None, None], object)).to_supervision().mask is None
 
 
-def test_supervision_draws_oriented_boxes():
+def test_supervision_draws_oriented_boxes(supervision):
     corners = np.array([[[50, 10], [90, 50], [50, 90], [10, 50]]], np.float32)
     converted = detections([[10, 10, 90, 90]], corners=corners).to_supervision()
     assert set(converted.data) == {"class_name", "xyxyxyxy"}
@@ -111,7 +115,7 @@ def test_supervision_draws_oriented_boxes():
     assert not drawn[10, 10].any()  # a corner of its hull
 
 
-def test_supervision_draws_and_counts():
+def test_supervision_draws_and_counts(supervision):
     frame = next(streamkit.run(STREET, model="demo", stages={"track": {}}, device="cpu", limit=1))
     image = frame.image(order="bgr")
     converted = frame.detections.to_supervision()
@@ -121,7 +125,7 @@ def test_supervision_draws_and_counts():
     assert zone.trigger(converted).sum() == len(converted) > 5
 
 
-def test_supervision_has_keypoints():
+def test_supervision_has_keypoints(supervision):
     points = np.array([[[1, 2, 0.9], [3, 4, 0.8]], [[5, 6, 0.7], [np.nan, np.nan, np.nan]]], np.float32)
     key_points = table(keypoints=points).to_supervision_keypoints()
     assert isinstance(key_points, supervision.KeyPoints)

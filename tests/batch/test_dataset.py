@@ -7,7 +7,6 @@ import subprocess
 from pathlib import Path
 
 import duckdb
-import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -253,6 +252,8 @@ def readers():
 
 
 def test_a_line_of_code_reads_the_data_set_also_when_empty(tmp_path, monkeypatch):
+    import pandas as pd  # not above: every process that collects the tests would import it
+
     lines = readers()
     assert len(lines) == 3
     for name, folder in (("full", tmp_path / "a"), ("empty", tmp_path / "b")):

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
@@ -22,7 +23,8 @@ from streamkit.batch.ray_access import (
 )
 from streamkit.batch.ray_cluster import join
 
-pytest.importorskip("ray", reason="needs the package ray: pip install -e '.[ray]'")
+if find_spec("ray") is None:  # its import takes a second, in every process that collects the tests
+    pytest.skip("needs the package ray: pip install -e '.[ray]'", allow_module_level=True)
 alone = pytest.mark.alone  # a node that gets no core for seconds counts as lost
 
 TOKEN = "0123456789abcdef" * 4

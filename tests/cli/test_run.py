@@ -26,12 +26,12 @@ def test_a_run_writes_records_video_and_report(root: Path, tmp_path: Path) -> No
     assert "30 frames in" in completed.stderr
 
 
-def test_a_file_whose_name_is_not_utf_8_is_read(root: Path, tmp_path: Path) -> None:
+def test_a_file_whose_name_is_not_utf_8_is_read(root: Path, here: Here, tmp_path: Path) -> None:
     for name in ("ok.mp4", os.fsdecode(b"entr\xe9e.mp4")):
         (tmp_path / "videos").mkdir(exist_ok=True)
         clip(tmp_path / "videos" / "clip.mp4", 64, 48, 3).rename(tmp_path / "videos" / name)
     text = f'sources: {{f: videos/}}\nstages: {{jsonl: {{path: "{tmp_path}/out/{{source}}.jsonl"}}}}\n'
-    completed = command(root, write(tmp_path, text), "--report", tmp_path / "r.json")
+    completed = here(write(tmp_path, text), "--report", tmp_path / "r.json", cwd=root)
     assert completed.returncode == 0, completed.stderr
     assert [len(records(tmp_path / f"out/f/{name}.jsonl")) for name in ("entr_e", "ok")] == [3, 3]
     report = json.loads((tmp_path / "r.json").read_text())
@@ -41,7 +41,7 @@ def test_a_file_whose_name_is_not_utf_8_is_read(root: Path, tmp_path: Path) -> N
     }
 
 
-def test_the_listed_outputs_are_the_written_files(root: Path, tmp_path: Path) -> None:
+def test_the_listed_outputs_are_the_written_files(root: Path, here: Here, tmp_path: Path) -> None:
     text = f"""
 sources: {{a: "test://?frames=3&width=64&height=48"}}
 stages:
@@ -49,18 +49,18 @@ stages:
   parquet: {{path: "{tmp_path}/rows/{{source}}/{{date}}", spool: {{path: "{tmp_path}/spool"}}}}
   sqlite: {{path: "{tmp_path}/a.db", spool: {{path: "{tmp_path}/spool-sqlite"}}}}
 """
-    completed = command(root, write(tmp_path, text))
+    completed = here(write(tmp_path, text), cwd=root)
     assert f"outputs: {tmp_path}/a.jsonl, {tmp_path}/rows/a, {tmp_path}/a.db" in completed.stderr
 
 
-def test_a_file_that_was_not_replaced_is_not_listed_as_output(root: Path, tmp_path: Path) -> None:
+def test_a_file_that_was_not_replaced_is_not_listed_as_output(root: Path, here: Here, tmp_path: Path) -> None:
     (tmp_path / "old.mp4").write_text("of an earlier run")
     text = f"""
 sources: {{a: "test://?frames=3&width=64&height=48"}}
 stages:
   video: {{path: "{tmp_path}/old.mp4", if_exists: fail}}
 """
-    completed = command(root, write(tmp_path, text), "--report", tmp_path / "r.json")
+    completed = here(write(tmp_path, text), "--report", tmp_path / "r.json", cwd=root)
     assert "it exists, and if_exists is fail" in completed.stderr
     assert json.loads((tmp_path / "r.json").read_text())["outputs"] == []
 
@@ -126,9 +126,11 @@ def test_broken_sources_fail_alone(root: Path, tmp_path: Path, broken: dict[str,
     assert len(records(tmp_path / "out/cut.jsonl")) == sources["cut"]["frames"] == 30
 
 
-def test_a_truncated_file_keeps_its_decoded_frames(root: Path, tmp_path: Path, broken: dict[str, Path]) -> None:
+def test_a_truncated_file_keeps_its_decoded_frames(
+    root: Path, here: Here, tmp_path: Path, broken: dict[str, Path]
+) -> None:
     text = PIPELINE.format(sources=f"  cut: {broken['cut']}", out=tmp_path / "out").replace("detect: {", "# {")
-    completed = command(root, write(tmp_path, text), "--device", "cpu", "--report", tmp_path / "r.json")
+    completed = here(write(tmp_path, text), "--device", "cpu", "--report", tmp_path / "r.json", cwd=root)
     assert completed.returncode == 1, completed.stderr
     source = json.loads((tmp_path / "r.json").read_text())["sources"]["cut"]
     assert 60 < source["frames"] < 400
@@ -176,9 +178,9 @@ def test_invalid_networks_and_label_lists_are_reported(root: Path, here: Here, t
     assert not (tmp_path / "out").exists()
 
 
-def test_cuda_without_a_gpu_exits_with_2(root: Path, tmp_path: Path) -> None:
+def test_cuda_without_a_gpu_exits_with_2(root: Path, here: Here, tmp_path: Path) -> None:
     text = PIPELINE.format(sources="  street: samples/street.mp4", out=tmp_path / "out")
-    completed = command(root, write(tmp_path, text), "--device", "cuda")
+    completed = here(write(tmp_path, text), "--device", "cuda", cwd=root)
     assert completed.returncode == 2
     assert "device cuda cannot be used" in completed.stderr
     assert "doctor" in completed.stderr
@@ -244,13 +246,13 @@ class Raising(FrameStage):
 
 
 @pytest.mark.parametrize("on_error", ["skip", "stop"])
-def test_a_raising_stage_is_reported(root: Path, tmp_path: Path, on_error: str) -> None:
+def test_a_raising_stage_is_reported(root: Path, here: Here, tmp_path: Path, on_error: str) -> None:
     (tmp_path / "raising.py").write_text(RAISING)
     text = PIPELINE.format(sources="  street: samples/street.mp4", out=tmp_path / "out").replace(
         "  draw: {}", f"  raising: {{run: {{on_error: {on_error}}}}}\n  draw: {{}}"
     )
     path = write(tmp_path, f"plugins: [raising.py]\n{text}")
-    completed = command(root, path, "--device", "cpu", "--limit", 20, "--report", tmp_path / "r.json")
+    completed = here(path, "--device", "cpu", "--limit", 20, "--report", tmp_path / "r.json", cwd=root)
     assert completed.returncode == 1, completed.stderr
     assert "raising failed on street frame 3 (0.12 s): ValueError: no such luck" in completed.stderr
     rows = records(tmp_path / "out/street.jsonl")

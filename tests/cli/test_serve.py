@@ -101,15 +101,8 @@ def test_the_server_reports_the_compilation_of_the_tracker(root, yaml, tmp_path)
         (["--set", "stages.jsonl.pth=x"], "no option 'pth'"),
     ],
 )
-def test_a_pipeline_that_cannot_be_served_is_reported(root, yaml, options, words):
-    completed = subprocess.run(
-        [sys.executable, "run.py", "serve", str(yaml), "--port", "0", *options],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+def test_a_pipeline_that_cannot_be_served_is_reported(root, here, yaml, options, words):
+    completed = here("serve", yaml, "--port", "0", "--data", yaml.parent / "data", *options, cwd=root)
     assert completed.returncode in (1, 2)
     assert words in completed.stderr
     assert "Traceback" not in completed.stderr

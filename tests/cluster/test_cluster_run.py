@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ from streamkit.config.plan import Graph
 from streamkit.core.errors import ConfigError
 from streamkit.runtime.preview.gallery import Gallery
 
-pytest.importorskip("ray", reason="needs the package ray: pip install -e '.[ray]'")
+if find_spec("ray") is None:  # its import takes a second, in every process that collects the tests
+    pytest.skip("needs the package ray: pip install -e '.[ray]'", allow_module_level=True)
 
 SPEED = 20.0
 IDS = ("north", "east", "south", "west")

@@ -21,10 +21,21 @@ REGISTRY = Registry(
 
 
 @pytest.fixture(scope="module")
-def validator() -> Any:
-    schema = json_schema(REGISTRY)
+def schema() -> dict[str, Any]:
+    return json_schema(REGISTRY)
+
+
+@pytest.fixture(scope="module")
+def validator(schema: dict[str, Any]) -> Any:
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema)
+
+
+@pytest.fixture(scope="module")
+def validator_with_plugins(root: Path) -> Any:
+    registry = REGISTRY.copy()
+    load_plugins(root / "plugins", registry)
+    return jsonschema.Draft202012Validator(json_schema(registry))
 
 
 def plain(text: str) -> Any:
@@ -125,12 +136,10 @@ def test_the_schema_accepts_what_check_accepts(
 
 
 @pytest.mark.parametrize("file", sorted(p.name for p in [ROOT / "pipeline.yaml", *(ROOT / "examples").glob("*.yaml")]))
-def test_the_schema_accepts_the_shipped_pipelines(file: str) -> None:
-    registry = REGISTRY.copy()
-    load_plugins(ROOT / "plugins", registry)
+def test_the_schema_accepts_the_shipped_pipelines(file: str, validator_with_plugins: Any) -> None:
     path = ROOT / file if (ROOT / file).is_file() else ROOT / "examples" / file
-    validator = jsonschema.Draft202012Validator(json_schema(registry))
-    assert [error.message for error in validator.iter_errors(plain(path.read_text(encoding="utf-8")))] == []
+    errors = validator_with_plugins.iter_errors(plain(path.read_text(encoding="utf-8")))
+    assert [error.message for error in errors] == []
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -140,18 +149,18 @@ def test_the_schema_refuses_what_check_refuses(name: str, validator: Any, root: 
 
 
 @pytest.mark.parametrize("name", REGISTRY.names())
-def test_every_option_has_its_help_in_the_schema(name: str) -> None:
+def test_every_option_has_its_help_in_the_schema(name: str, schema: dict[str, Any]) -> None:
     from streamkit.core.stage import options
 
     kind = REGISTRY.get(name)
     assert kind is not None
-    schema = json_schema(REGISTRY)["$defs"][f"stage.{name}"]
+    described_stage = schema["$defs"][f"stage.{name}"]
     for option in options(kind):
-        described = schema["properties"][option.name]
+        described = described_stage["properties"][option.name]
         assert described["description"] == option.help
         has_default = not option.required and isinstance(option.default, (bool, int, float, str))
         assert described.get("default") == (option.default if has_default else None)
-    assert "title" not in schema
+    assert "title" not in described_stage
 
 
 class Thing:

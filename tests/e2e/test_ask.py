@@ -290,7 +290,7 @@ def test_rules_can_use_the_attributes_and_their_values(root):
 
 @pytest.mark.long
 def test_processes_share_the_budget(vlm, here, tmp_path):
-    from support.example_runs import command
+    from support.example_runs import command_in_subprocess
 
     vlm.delay_s = 0.05
     for id_ in "ab":
@@ -305,7 +305,7 @@ stages:
   jsonl: {{path: "out/{{source}}.jsonl"}}
 """
     )
-    command("run", "p.yaml", "--report", "report.json", "--limit", 100)
+    command_in_subprocess("run", "p.yaml", "--report", "report.json", "--limit", 100)
     counts = json.loads((tmp_path / "report.json").read_text())["counts"]
     assert len(vlm.calls) == counts["ask calls"] == 9, "over both processes"
     assert counts["questions dropped: budget used up"] == counts["questions asked"] - 9

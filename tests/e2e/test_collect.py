@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support.cards import card_of
 from support.collecting import lines
-from support.example_runs import LIMIT, ROOT, command, folder_fixture, records, street  # noqa: F401  a fixture
+from support.example_runs import LIMIT, ROOT, command_fixture, folder_fixture, records, street  # noqa: F401  a fixture
 
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
@@ -120,7 +120,7 @@ stages:
 
 
 @pytest.fixture
-def real(folder, test_data):
+def real(folder, test_data, command):
     """A folder with the results of three networks on a video of people."""
     card_of("nano", test_data, folder)
     Path("atto.yaml").write_text(
@@ -210,7 +210,7 @@ stages:
 
 
 @pytest.mark.long
-def test_two_processes_share_the_budget_and_detect_each_others_duplicates(folder):
+def test_two_processes_share_the_budget_and_detect_each_others_duplicates(folder, command):
     sources = ", ".join(f'{name}: "test://?frames=20&width=160&height=120"' for name in "abcd")
     Path("p.yaml").write_text(SHARED.replace("SOURCES", sources))
     command("run", "p.yaml", "--report", "report.json")

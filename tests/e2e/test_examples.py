@@ -5,7 +5,20 @@ import os
 
 import numpy as np
 import pytest
-from support.example_runs import LIMIT, ROOT, command, folder_fixture, hits, iou, pictures, records, run, street  # noqa: F401  a fixture
+from support.example_runs import (  # noqa: F401  a fixture
+    LIMIT,
+    ROOT,
+    command_fixture,
+    command_in_subprocess,
+    folder_fixture,
+    hits,
+    iou,
+    pictures,
+    records,
+    run_fixture,
+    run_words,
+    street,
+)
 
 EXAMPLES = [ROOT / "pipeline.yaml", *sorted((ROOT / "examples").glob("*.yaml"))]
 
@@ -65,14 +78,14 @@ def test_examples_begin_with_a_description(path):
     assert len(text.partition("\ntests:\n")[0].splitlines()) <= 60
 
 
-def test_the_command_check_accepts_an_example(monkeypatch):
+def test_the_command_check_accepts_an_example(monkeypatch, command):
     monkeypatch.chdir(ROOT)
     completed = command("check", "pipeline.yaml")
     assert completed.stdout == "pipeline.yaml: ok, 1 source, 4 stages (2 on the device)\n"
 
 
 def test_the_included_pipeline_runs(folder):
-    run("pipeline.yaml", folder)
+    command_in_subprocess(*run_words("pipeline.yaml", folder))
     assert sorted(os.listdir("out")) == ["street.jsonl", "street.mp4"]
     frame_records = records(folder / "out" / "street.jsonl")
     assert [record["frame"] for record in frame_records] == list(range(LIMIT))
@@ -99,7 +112,7 @@ def test_the_included_pipeline_runs(folder):
     assert report["detections"] == {"detect": sum(len(record["objects"]) for record in frame_records)}
 
 
-def test_detect_prints_only_records(folder):
+def test_detect_prints_only_records(folder, run):
     completed = run("examples/detect.yaml", folder)
     frame_records = [json.loads(text) for text in completed.stdout.splitlines()]
     assert [record["frame"] for record in frame_records] == list(range(LIMIT))
@@ -109,14 +122,14 @@ def test_detect_prints_only_records(folder):
     assert not (folder / "out").exists()
 
 
-def test_set_replaces_a_value(folder):
+def test_set_replaces_a_value(folder, run):
     completed = run("examples/detect.yaml", folder, "--set", "stages.detect.min_score=0.9")
     scores = [detection["score"] for text in completed.stdout.splitlines() for detection in json.loads(text)["objects"]]
     assert scores
     assert min(scores) >= 0.9
 
 
-def test_the_example_annotated_video_writes_a_video(folder):
+def test_the_example_annotated_video_writes_a_video(folder, run):
     run("examples/annotated_video.yaml", folder)
     drawn, times = pictures(folder / "out" / "street-annotated.mp4")
     source, source_times = street()
@@ -125,7 +138,7 @@ def test_the_example_annotated_video_writes_a_video(folder):
     assert os.listdir("out") == ["street-annotated.mp4"]
 
 
-def test_the_example_several_sources_writes_a_file_each(folder):
+def test_the_example_several_sources_writes_a_file_each(folder, run):
     run("examples/several_sources.yaml", folder)
     assert sorted(os.listdir("out")) == ["all.jsonl", "pattern.jsonl", "street.jsonl", "thinned.jsonl"]
     by_source = {name: records(folder / "out" / f"{name}.jsonl") for name in ("street", "thinned", "pattern")}
@@ -140,7 +153,7 @@ def test_the_example_several_sources_writes_a_file_each(folder):
         assert [r for r in together if r["source"] == name] == source_records
 
 
-def test_the_example_branches_detects_cars_and_walkers_on_two_branches(folder):
+def test_the_example_branches_detects_cars_and_walkers_on_two_branches(folder, run):
     run("examples/branches.yaml", folder)
     assert sorted(os.listdir("out")) == ["street-all.jsonl", "street-cars.mp4", "street-clean.mp4"]
     frame_records = records(folder / "out" / "street-all.jsonl")
@@ -158,7 +171,7 @@ def test_the_example_branches_detects_cars_and_walkers_on_two_branches(folder):
     assert (np.abs(clean - source) > 60).mean() < 1e-4  # what one branch draws is not seen in another
 
 
-def test_the_example_plugin_emits_crowded_above_its_limit(folder):
+def test_the_example_plugin_emits_crowded_above_its_limit(folder, run):
     run("examples/plugin.yaml", folder)
     frame_records = records(folder / "out" / "street-busy.jsonl")
     events = [(record["frame"], event) for record in frame_records for event in record["events"]]
@@ -175,19 +188,19 @@ TESTED = {"plugin": 2, "line_counter": 2, "count_people": 1, "cars": 1, "queue":
 
 
 @pytest.mark.parametrize(("name", "tests"), TESTED.items())
-def test_tests_in_examples_pass(name, tests, monkeypatch):
+def test_tests_in_examples_pass(name, tests, monkeypatch, command):
     monkeypatch.chdir(ROOT)
     completed = command("test", f"examples/{name}.yaml")
     assert completed.stdout.splitlines()[-1] == f"{tests} of {tests} tests passed"
 
 
-def test_a_pipeline_without_tests_is_reported(monkeypatch):
+def test_a_pipeline_without_tests_is_reported(monkeypatch, command):
     monkeypatch.chdir(ROOT)
     completed = command("test", "pipeline.yaml", expect=2)
     assert "pipeline.yaml has no tests" in completed.stderr
 
 
-def test_the_example_csv_writes_rows(folder):
+def test_the_example_csv_writes_rows(folder, run):
     import csv
 
     run("examples/csv.yaml", folder)
@@ -203,7 +216,7 @@ def test_the_example_csv_writes_rows(folder):
     assert {"car", "person"} <= {row["label"] for row in rows}
 
 
-def test_the_example_insert_hides_the_covered_part_from_the_detector(folder):
+def test_the_example_insert_hides_the_covered_part_from_the_detector(folder, run):
     run("examples/insert.yaml", folder)
     frame_records = records(folder / "out" / "street-hidden.jsonl")
     assert hits(frame_records) < 0.95
@@ -215,7 +228,7 @@ def test_the_example_insert_hides_the_covered_part_from_the_detector(folder):
     assert sum(box[3] <= 110 for box in plain) > LIMIT
 
 
-def test_the_example_colors_gives_cars_a_color(folder):
+def test_the_example_colors_gives_cars_a_color(folder, run):
     run("examples/colors.yaml", folder)
     frame_records = records(folder / "out" / "street-colors.jsonl")
     cars = [detection for record in frame_records for detection in record["objects"] if detection["label"] == "car"]
@@ -239,7 +252,7 @@ def test_the_example_colors_gives_cars_a_color(folder):
     assert len(pictures(folder / "out" / "street-colors.mp4")[0]) == LIMIT
 
 
-def test_the_example_small_objects_detects_smaller_objects_in_tiles(folder):
+def test_the_example_small_objects_detects_smaller_objects_in_tiles(folder, run):
     run("examples/small_objects.yaml", folder)
     tiled = records(folder / "out" / "street-small.jsonl")
     assert hits(tiled) == 1
@@ -263,7 +276,7 @@ def small(frame_records, n=LIMIT):
     return hit
 
 
-def test_the_example_region_reports_objects_of_its_region_only(folder):
+def test_the_example_region_reports_objects_of_its_region_only(folder, run):
     run("examples/region.yaml", folder)
     feet = [
         detection["box"][3]
@@ -276,7 +289,7 @@ def test_the_example_region_reports_objects_of_its_region_only(folder):
     assert json.loads((folder / "report.json").read_text())["counts"]["regions inferred"] == LIMIT
 
 
-def test_the_example_blurred_hides_objects(folder):
+def test_the_example_blurred_hides_objects(folder, run):
     run("examples/blurred.yaml", folder, "--set", "stages.draw.only=[nothing]")
     run("examples/detect.yaml", folder, "--set", "stages.jsonl.path=out/found.jsonl")
     frame_records = records(folder / "out" / "found.jsonl")

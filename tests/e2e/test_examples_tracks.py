@@ -3,11 +3,11 @@
 import json
 
 import numpy as np
-from support.example_runs import LIMIT, folder_fixture, pictures, records, run  # noqa: F401  a fixture
+from support.example_runs import LIMIT, command_fixture, folder_fixture, pictures, records, run_fixture  # noqa: F401  a fixture
 from support.walks import crossings, feet
 
 
-def test_the_example_line_counter_counts_crossings(folder):
+def test_the_example_line_counter_counts_crossings(folder, run):
     run("examples/line_counter.yaml", folder, "--limit", "60")
     frame_records = records(folder / "out" / "street-lines.jsonl")
     assert len(frame_records) == 60
@@ -39,7 +39,7 @@ def events_of(frame_records, *kinds):
     return [(record, event) for record in frame_records for event in record["events"] if event["kind"] in kinds]
 
 
-def test_the_example_count_people_counts_people(folder):
+def test_the_example_count_people_counts_people(folder, run):
     run("examples/count_people.yaml", folder, "--limit", "400")
     frame_records = records(folder / "out" / "street-people.jsonl")
     crossed = [event["data"] for _, event in events_of(frame_records, "crossed")]
@@ -57,7 +57,7 @@ def test_the_example_count_people_counts_people(folder):
     assert {data["direction"] for data in crossed} == {"in", "out"}  # people cross the street both ways
 
 
-def test_the_example_cars_counts_lines_with_color_and_heading(folder):
+def test_the_example_cars_counts_lines_with_color_and_heading(folder, run):
     run("examples/cars.yaml", folder, "--limit", "120")
     frame_records = records(folder / "out" / "street-cars.jsonl")
     crossed = [event["data"] for _, event in events_of(frame_records, "crossed")]
@@ -70,7 +70,7 @@ def test_the_example_cars_counts_lines_with_color_and_heading(folder):
     assert np.mean(level) > 0.9  # cars go to the left and to the right
 
 
-def test_the_example_queue_reports_occupancy_and_overcrowding(folder):
+def test_the_example_queue_reports_occupancy_and_overcrowding(folder, run):
     run("examples/queue.yaml", folder, "--limit", "120")
     frame_records = records(folder / "out" / "street-queue.jsonl")
     windows = [event["data"] for _, event in events_of(frame_records, "occupancy")]
@@ -82,7 +82,7 @@ def test_the_example_queue_reports_occupancy_and_overcrowding(folder):
         assert event["data"]["count"] == count or event["kind"] in ("overcrowded", "cleared")
 
 
-def test_the_example_loitering_reports_long_stays(folder):
+def test_the_example_loitering_reports_long_stays(folder, run):
     run("examples/loitering.yaml", folder, "--limit", "200")
     frame_records = records(folder / "out" / "street-loitering.jsonl")
     loitering_events = events_of(frame_records, "loitering")
@@ -100,7 +100,7 @@ def test_the_example_loitering_reports_long_stays(folder):
     assert cv2.imread(str(folder / "out" / "street-heat.png")).shape == (360, 640, 3)
 
 
-def test_tracks_continue_on_frames_skipped_by_the_detector(folder):
+def test_tracks_continue_on_frames_skipped_by_the_detector(folder, run):
     run("examples/track_every_third.yaml", folder)
     frame_records = records(folder / "out" / "street-tracks.jsonl")
     assert len(frame_records) == LIMIT
@@ -116,7 +116,7 @@ def test_tracks_continue_on_frames_skipped_by_the_detector(folder):
     assert (folder / "out" / "street-tracks.mp4").exists()
 
 
-def test_the_example_identify_links_tracks(folder):
+def test_the_example_identify_links_tracks(folder, run):
     run("examples/identify.yaml", folder, "--limit", "30")
     by_camera = {camera: records(folder / "out" / f"{camera}-identities.jsonl") for camera in ("north", "south")}
     ids = {

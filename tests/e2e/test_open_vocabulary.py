@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from support import worded
-from support.example_runs import LIMIT, folder_fixture, iou, records, run  # noqa: F401  a fixture
+from support.example_runs import LIMIT, command_fixture, folder_fixture, iou, records, run_fixture  # noqa: F401  a fixture
 
 from samples.draw_street import draw
 from samples.scene import plan
@@ -50,7 +50,7 @@ def is_true(text, look):
     return look.kind in words and (len(words) == 1 or color in words)
 
 
-def detect_words(folder, path, detect):
+def detect_words(run, folder, path, detect):
     """What a pipeline with this detector finds, frame by frame, as (n, 5) boxes and scores by label."""
     (folder / "p.yaml").write_text(
         f"sources: {{a: {path}}}\nstages: {{detect: {detect}, "
@@ -78,14 +78,14 @@ def precision(truth, detections, text):
     return mean_average_precision(labeled_records, rows, 2)[1][0]
 
 
-def test_prompts_are_as_accurate_as_fixed_classes(folder, scene):
+def test_prompts_are_as_accurate_as_fixed_classes(run, folder, scene):
     path, truth = scene
     vectors = TextEncoder(load_card(find_card("demo-words"))).embed(FIXED)
     worded.card(folder, worded.closed(vectors), text={}, labels=list(FIXED), score=0.05)
     options = "min_score: 0.05, multi_label: true}"
-    fixed = detect_words(folder, path, f"{{model: words.yaml, {options}")
+    fixed = detect_words(run, folder, path, f"{{model: words.yaml, {options}")
     some = ("person in red", "person", "blue car", "car")  # fewer, in another order
-    prompted = detect_words(folder, path, f"{{model: demo-words, prompts: {json.dumps(some)}, {options}")
+    prompted = detect_words(run, folder, path, f"{{model: demo-words, prompts: {json.dumps(some)}, {options}")
     for text in some:
         assert precision(truth, prompted, text) == pytest.approx(precision(truth, fixed, text), abs=0.02)
     assert precision(truth, prompted, "car") > 0.9
@@ -94,7 +94,7 @@ def test_prompts_are_as_accurate_as_fixed_classes(folder, scene):
     assert precision(truth, prompted, "person in red") > precision(truth, people, "person in red") + 0.15
 
 
-def test_the_example_open_vocabulary_detects_its_prompts(folder):
+def test_the_example_open_vocabulary_detects_its_prompts(folder, run):
     run("examples/open_vocabulary.yaml", folder)
     frame_records = records(folder / "out" / "street-words.jsonl")
     assert len(frame_records) == LIMIT

@@ -299,7 +299,7 @@ def test_the_first_packets_of_a_camera_that_reorders_frames_have_times(rtsp, tmp
 def test_silence_is_reported_after_a_single_timeout(rtsp, clip):
     """What FFmpeg's parser held back comes out when the wait is ended; it does not begin another wait."""
     server = rtsp({"a": clip})
-    timeout_s = 4.0
+    timeout_s = 2.0
     with closing(Demuxer(server.url("a"), link=ConnectionOptions(timeout_s=timeout_s))) as demuxer:
         packets = demuxer.packets()
         next(packets)

@@ -39,7 +39,7 @@ def following(
         first(path.read_text())
         return build(read(path, registry=registry(), may_be_empty=True))
 
-    running = watching(path, load, None)
+    running = watching(path, load, None, poll_s=0.1)
     codes: list[int] = []
     thread = threading.Thread(target=lambda: codes.append(running.run()), daemon=True)
     thread.start()

@@ -96,7 +96,7 @@ class ReloadingPipeline:
         self.sources = sources
         self.edit(stages)
         self.logged = collect()
-        self.run: Any = watching(self.path, lambda: build(read(self.path, may_be_empty=True)), None)
+        self.run: Any = watching(self.path, lambda: build(read(self.path, may_be_empty=True)), None, poll_s=0.1)
 
     def text(self, stages: str, sources: str | None = None) -> str:
         sources = self.sources if sources is None else sources

@@ -16,7 +16,7 @@ from streamkit.config.yaml_edit import digest
 TEXT = f"""\
 # the shop
 sources:
-  street: {{uri: samples/street.mp4, pace: 10, loop: true}}   # a file
+  street: {{uri: samples/street.mp4, every: 3, pace: 10, loop: true}}   # a file
   gate: {{uri: "rtsp://operator:{SECRET}@127.0.0.1:9/stream1"}}
 stages:
   detect: {{model: demo}}   # the model
@@ -473,7 +473,7 @@ def change_by_calls(server):
     yard = {"id": "yard", "uri": f"rtsp://operator:{SECRET}@127.0.0.1:9/yard"}
     assert server.client.post("/api/v1/sources", json=yard).status_code == 201
     assert server.client.delete("/api/v1/sources/gate").status_code == 204
-    change = {"options": {"pace": 5, "loop": True}}
+    change = {"options": {"every": 3, "pace": 5, "loop": True}}
     assert server.client.put("/api/v1/sources/street", json=change).status_code == 200
     assert server.client.patch("/api/v1/stages/detect", json={"min_score": 0.6}).status_code == 200
     moved = {"polygon": {"far": [[0, 0], [0.5, 0], [0.5, 0.5]]}}
@@ -523,7 +523,7 @@ def test_changes_through_the_api_are_saved_to_the_yaml_without_a_restart(server,
         "yard": True,
     }
     text = path.read_text()
-    assert "  street: {uri: samples/street.mp4, pace: 5, loop: true}   # a file\n" in text
+    assert "  street: {uri: samples/street.mp4, every: 3, pace: 5, loop: true}   # a file\n" in text
     assert "gate" not in text
     assert "      far: [[0, 0], [0.5, 0], [0.5, 0.5]]   # nothing is here\n" in text
     assert server.logged[-1] == f"{path}: no change that affects the pipeline"

@@ -6,8 +6,8 @@ from support.servers import served
 TEXT = """\
 device: {use: cpu, processes: 2}
 sources:
-  street: {uri: samples/street.mp4, pace: 10, loop: true}
-  lane: {uri: samples/street.mp4, pace: 10, loop: true}
+  street: {uri: samples/street.mp4, every: 3, pace: 10, loop: true}
+  lane: {uri: samples/street.mp4, every: 3, pace: 10, loop: true}
 stages:
   detect: {model: demo}
   track: {}

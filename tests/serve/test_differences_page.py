@@ -10,7 +10,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; apt-get i
 
 TEXT = """\
 sources:
-  street: {uri: samples/street.mp4, pace: 10, loop: true}
+  street: {uri: samples/street.mp4, every: 3, pace: 10, loop: true}
   yard: {uri: "test://?width=64&height=48&frames=0", pace: 5}
 stages:
   detect: {model: demo}

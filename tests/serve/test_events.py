@@ -27,7 +27,7 @@ class Evil(FrameStage):
     """Emits an event that names files of others, as if it were a stage that writes clips."""
 
     def process(self, frame):
-        if frame.index % 25 == 3:
+        if frame.index % 25 == 0:
             frame.emit("recorded", clip="/etc/passwd", start_s=0.0, duration_s=1e6, bytes=1)
             frame.emit("saved", path="/etc/passwd", of={"stage": "line", "kind": "crossed", "frame": 3})
 '''
@@ -55,8 +55,8 @@ TEXT = """
 {head}
 plugins: [plugins, {folder}/evil.py]
 sources:
-  street: {{uri: samples/street.mp4, pace: realtime, loop: true, pace_seed: 1}}
-  lane: {{uri: samples/street.mp4, pace: realtime, loop: true, pace_seed: 2}}
+  street: {{uri: samples/street.mp4, every: 5, pace: realtime, loop: true, pace_seed: 1}}
+  lane: {{uri: samples/street.mp4, every: 5, pace: realtime, loop: true, pace_seed: 2}}
 stages:
   detect: {{model: demo}}
   track: {{stage: simple_track}}

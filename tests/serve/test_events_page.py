@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; apt-get i
 TEXT = """
 plugins: [plugins]
 sources:
-  street: {{uri: samples/street.mp4, pace: realtime, loop: true, pace_seed: 1}}
+  street: {{uri: samples/street.mp4, every: 5, pace: realtime, loop: true, pace_seed: 1}}
 stages:
   detect: {{model: demo}}
   track: {{stage: simple_track}}

@@ -287,7 +287,7 @@ def test_the_load_of_gpu_and_decoder_is_exported(root, monkeypatch):
     monkeypatch.chdir(root)
     text = """
 device: cuda
-sources: {cam: {uri: samples/street.mp4, pace: realtime, loop: true}}
+sources: {cam: {uri: samples/street.mp4, every: 5, pace: realtime, loop: true}}
 stages: {detect: {model: demo}}
 """
     with served(text, root) as instance:

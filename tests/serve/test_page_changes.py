@@ -224,7 +224,7 @@ def test_a_clip_is_recorded_by_keyboard(open_page, root, tmp_path, monkeypatch):
     monkeypatch.chdir(root)
     text = f"""
 sources:
-  street: {{uri: samples/street.mp4, pace: realtime, loop: true, pace_seed: 1}}
+  street: {{uri: samples/street.mp4, every: 5, pace: realtime, loop: true, pace_seed: 1}}
   gate: {{uri: "rtsp://127.0.0.1:9/stream1"}}
   bars: {{uri: "test://", pace: 5}}
 stages:
@@ -252,7 +252,7 @@ stages:
 def test_recording_asks_for_the_token_and_reports_failures(open_page, root, tmp_path, monkeypatch):
     monkeypatch.chdir(root)
     text = f"""
-sources: {{street: {{uri: samples/street.mp4, pace: realtime, loop: true}}}}
+sources: {{street: {{uri: samples/street.mp4, every: 5, pace: realtime, loop: true}}}}
 stages: {{clip: {{stage: record, path: "{tmp_path}/{{time}}.mp4"}}}}
 """
     with served(text, root) as instance:

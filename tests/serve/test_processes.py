@@ -51,7 +51,7 @@ stages:
 alarms:
   camera_down: {{when: "down_s > 0.5 && cause == 'refused'"}}
 """
-STREET = "{uri: samples/street.mp4, pace: realtime, loop: true}"
+STREET = "{uri: samples/street.mp4, every: 5, pace: realtime, loop: true}"
 SOURCES = f"""
   street: {STREET}
   lane: {STREET}

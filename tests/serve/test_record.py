@@ -6,7 +6,7 @@ from support.servers import served
 PIPELINE = """
 sources:
   bars: {{uri: "test://", pace: 5}}
-  street: {{uri: samples/street.mp4, pace: realtime, loop: true, pace_seed: 1}}
+  street: {{uri: samples/street.mp4, every: 5, pace: realtime, loop: true, pace_seed: 1}}
 stages:
   clip: {{stage: record, before: 1s, after: 1s, path: "{folder}/{{source}}-{{time}}.mp4"}}
 """

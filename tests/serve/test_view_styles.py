@@ -11,7 +11,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; apt-get i
 
 PIPELINE = """
 sources:
-  street: {uri: samples/street.mp4, pace: 10, loop: true}
+  street: {uri: samples/street.mp4, every: 3, pace: 10, loop: true}
   gate: {uri: "rtsp://127.0.0.1:9/stream1"}
 stages:
   detect: {model: demo}

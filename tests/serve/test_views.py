@@ -34,7 +34,7 @@ WRITES = os.environ.get("STREAMKIT_DOCS_SHOTS")
 PIPELINE = """
 # A street, its yard and its gate
 sources:
-  street: {uri: samples/street.mp4, pace: 5, loop: true}
+  street: {uri: samples/street.mp4, every: 3, pace: 5, loop: true}
   yard: {uri: samples/street.mp4, pace: 2, loop: true, start: 4s}
   gate: {uri: "rtsp://operator:geheim@127.0.0.1:9/stream1"}
 stages:

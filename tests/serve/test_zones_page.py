@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; apt-get i
 TEXT = f"""\
 # the shop
 sources:
-  street: {{uri: samples/street.mp4, pace: 10, loop: true}}   # a file
+  street: {{uri: samples/street.mp4, every: 3, pace: 10, loop: true}}   # a file
   gate: {{uri: "rtsp://operator:{SECRET}@127.0.0.1:9/stream1"}}
 stages:
   detect: {{model: demo}}   # the model

@@ -1,4 +1,4 @@
-"""Runs examples as commands, and compares their output with the street video."""
+"""Runs examples with the command, and compares their output with the street video."""
 
 import json
 import subprocess
@@ -22,17 +22,39 @@ def folder_fixture(tmp_path, monkeypatch):
     return tmp_path
 
 
-def command(*args, expect=0):
-    completed = subprocess.run(
-        [sys.executable, ROOT / "run.py", *map(str, args)], capture_output=True, text=True, timeout=150, check=False
-    )
-    assert completed.returncode == expect, completed.stderr
+def command_in_subprocess(*args):
+    """Run the command in a process, as a user does."""
+    line = [sys.executable, ROOT / "run.py", *map(str, args)]
+    completed = subprocess.run(line, capture_output=True, text=True, timeout=150, check=False)
+    assert completed.returncode == 0, completed.stderr
     return completed
 
 
-def run(name, folder, *more):
-    path = ROOT / name
-    return command("run", path, "--device", "cpu", "--limit", LIMIT, "--report", folder / "report.json", *more)
+@pytest.fixture(name="command")
+def command_fixture(here):
+    """Run the command in the current folder and in this process; one of its own takes a second to start."""
+
+    def call(*args, expect=0):
+        completed = here(*args, cwd=Path.cwd())
+        assert completed.returncode == expect, completed.stderr
+        return completed
+
+    return call
+
+
+@pytest.fixture(name="run")
+def run_fixture(command):
+    """Run an example on the CPU, for LIMIT frames."""
+
+    def call(name, folder, *more):
+        return command(*run_words(name, folder), *more)
+
+    return call
+
+
+def run_words(name, folder):
+    """The words of the command that runs an example."""
+    return "run", ROOT / name, "--device", "cpu", "--limit", LIMIT, "--report", folder / "report.json"
 
 
 def records(path):

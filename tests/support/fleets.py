@@ -93,9 +93,14 @@ class Runs:
         (folder / "odd.py").write_text(PLUGIN)
         self.running: list[subprocess.Popen[str]] = []
 
-    def start(self, text: str, *args: object, device: str = "cpu", processes: int = 2) -> subprocess.Popen[str]:
+    def write(self, text: str) -> Path:
+        """Write the YAML with the plugin of this file, and return its path."""
         path = self.folder / "p.yaml"
         path.write_text("plugins: [odd.py]\n" + text.replace("OUT", str(self.out)))
+        return path
+
+    def start(self, text: str, *args: object, device: str = "cpu", processes: int = 2) -> subprocess.Popen[str]:
+        path = self.write(text)
         line = [
             sys.executable,
             "-W",

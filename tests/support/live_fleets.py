@@ -143,7 +143,7 @@ class Live:
         """Run it; at the end stop it and check its exit code. `meanwhile` is called while it starts."""
         self.codes.clear()
         self.run = (
-            watching(self.path, self.graph, None)
+            watching(self.path, self.graph, None, poll_s=0.1)
             if watch
             else (prepare(self.graph(), self.path, {}, RunConfig(keep_running=keep_running), gallery=gallery))
         )

@@ -32,7 +32,7 @@ _NO_TLS = False
 PIPELINE = f"""
 plugins: [plugins]
 sources:
-  street: {{uri: samples/street.mp4, pace: 10, loop: true, pace_seed: 1}}
+  street: {{uri: samples/street.mp4, every: 3, pace: 10, loop: true, pace_seed: 1}}
   gate: {{uri: "rtsp://operator:{SECRET}@127.0.0.1:9/stream1?token={SECRET}"}}
 stages:
   detect: {{model: demo}}
@@ -89,7 +89,7 @@ def served(
             running, gallery = prepare(lambda: build(read(path, text=text)), path, {})
         else:
             path.write_text(text)
-            running, gallery = prepare(lambda: build(read(path, may_be_empty=True)), path, {})
+            running, gallery = prepare(lambda: build(read(path, may_be_empty=True)), path, {}, poll_s=0.1)
             file = PipelineFile(path, checker(path, (), None), allow_plugins=allow_files)
         data = Path(data or folder)
         store = open_store(data, "30d", "2GB")

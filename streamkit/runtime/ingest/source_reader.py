@@ -154,6 +154,8 @@ class SourceReader:
 
     def _set_state(self, state: str, cause: str | None = None, message: str = "") -> None:
         """Take a status from the source, unless it is paused or over: those states take precedence."""
+        if state == "reconnecting":  # other sources do not wait for a camera that cannot be reached
+            self._arrive()
         if not self.paused and not self._over:
             self.state.set_state(state, cause, message)
 
@@ -395,7 +397,7 @@ class SynchronizedStart:
         self._changed = threading.Condition()
 
     def join(self) -> int:
-        """Add a source, which calls `arrive` once: when it has its first frame, or will never have one.
+        """Add a source, which calls `arrive` once: when it has its first frame, cannot be reached, or has ended.
 
         Returns:
             Its number, from 0.

@@ -6,6 +6,8 @@ import time
 import pytest
 
 from streamkit.core.data import Frame
+from streamkit.core.errors import SourceError
+from streamkit.core.retry import Retry
 from streamkit.core.stage import Collecting, FrameStage, Registry, Source, stage
 from streamkit.runtime.ingest.source_reader import SynchronizedStart
 
@@ -146,3 +148,33 @@ def test_clocks_of_paced_sources_start_when_the_slowest_has_its_first_frame(run_
         assert second - first == pytest.approx(0.1, abs=0.01)
         assert third - second == pytest.approx(0.1, abs=0.01)
         assert first < opened_s[0] + 0.6
+
+
+def test_paced_sources_do_not_wait_for_a_camera_that_cannot_be_reached(run_pipeline, due_s):
+    given_up_s: list[float] = []
+
+    with Collecting(Registry()):
+
+        @stage("absent")
+        class Absent(Source):
+            """A camera that refuses its connections for 0.6 s, and then fails for good."""
+
+            unbounded = True
+            retry = Retry()
+
+            def open(self) -> None:
+                if not given_up_s:
+                    given_up_s.append(time.monotonic() + 0.6)
+                raise SourceError("nobody answers", cause="refused" if time.monotonic() < given_up_s[0] else None)
+
+            def frames(self):
+                yield from ()
+
+    outcome = run_pipeline(
+        "sources:\n  clip: {uri: 'test://?width=64&height=48&fps=10&frames=3', pace: realtime}\n"
+        "  gone: {stage: absent}\nstages: {due: {}, collect: {}}",
+        extra=[Absent, due_s.type],
+    )
+    assert outcome.code == 1
+    assert len(outcome.records["clip"]) == 3
+    assert due_s.seen["clip"][0] < given_up_s[0]

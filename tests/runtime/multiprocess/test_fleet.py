@@ -11,6 +11,7 @@ from pathlib import Path
 
 import av
 import pytest
+from support.commands import Here
 from support.fleets import BOTH, OUTPUTS, PATTERN, Runs, runs_fixture, shares_of, source_of, until  # noqa: F401  a fixture
 from support.messages import collect
 from support.worker_links import FakeWorkerLink
@@ -173,30 +174,19 @@ def test_a_missing_device_exits_with_code_2(runs: Runs) -> None:
     assert not runs.out.exists()
 
 
-def test_a_shared_sink_that_needs_pixels_is_refused(runs: Runs, root: Path) -> None:
+def test_a_shared_sink_that_needs_pixels_is_refused(runs: Runs, root: Path, here: Here) -> None:
     sources = "".join(f"  s{i}: '{PATTERN.format(frames=5)}'\n" for i in range(2))
-    done = runs.run(f"sources:\n{sources}stages:\n  shots: {{}}\n")
-    assert done.returncode == 2
-    assert "p.yaml:6:10: shots reads pixels of sources in several processes" in done.stderr
-    for command in ("check", "graph"):
-        line = [sys.executable, root / "run.py", command, runs.folder / "p.yaml", "--set", "device.processes=2"]
-        completed = subprocess.run(line, capture_output=True, text=True, cwd=root)
-        assert (completed.returncode, "shots reads pixels" in completed.stderr) == (2, True)
+    path = runs.write(f"sources:\n{sources}stages:\n  shots: {{}}\n")
+    for command in ("run", "check", "graph"):
+        completed = here(command, path, "--set", "device.processes=2", cwd=root)
+        assert completed.returncode == 2
+        assert "p.yaml:6:10: shots reads pixels of sources in several processes" in completed.stderr
 
 
-def test_the_graph_shows_the_process_of_each_source(runs: Runs, root: Path) -> None:
-    (runs.folder / "g.yaml").write_text(WHOLE.replace("OUT", "out").replace("  odd: {}\n", ""))
-    line = [
-        sys.executable,
-        root / "run.py",
-        "graph",
-        runs.folder / "g.yaml",
-        "--device",
-        "cpu",
-        "--set",
-        "device.processes=2",
-    ]
-    completed = subprocess.run(line, capture_output=True, text=True, cwd=root)
+def test_the_graph_shows_the_process_of_each_source(runs: Runs, root: Path, here: Here) -> None:
+    path = runs.folder / "g.yaml"
+    path.write_text(WHOLE.replace("OUT", "out").replace("  odd: {}\n", ""))
+    completed = here("graph", path, "--device", "cpu", "--set", "device.processes=2", cwd=root)
     assert completed.returncode == 0, completed.stderr
     assert completed.stdout.splitlines()[-2:] == ["process on cpu: a, c/d", "process on cpu: b, gone"]
     assert "crossing" not in completed.stdout

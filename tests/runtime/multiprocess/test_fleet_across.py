@@ -1,12 +1,13 @@
 """Stages that look across sources, over real processes: the parent runs them, and gives what one process gives."""
 
 import json
-import subprocess
-import sys
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+from support.commands import Here
 from support.fleets import Runs, runs_fixture, until  # noqa: F401  a fixture
 from support.live_fleets import LOOP, Live
 
@@ -124,19 +125,35 @@ def without_totals(record: dict[str, Any]) -> dict[str, Any]:
     return {**record, "events": events, "frames": None}
 
 
-def test_objects_of_all_sources_are_counted_as_in_one_process(runs: Runs, tmp_path: Path) -> None:
+@dataclass
+class WholeRun:
+    """A run of WHOLE: its records by output, its report, and its profile."""
+
+    records: dict[str, list[dict[str, Any]]]
+    report: dict[str, Any]
+    profile: list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def whole_runs(root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, WholeRun]:
+    """Runs of WHOLE with one and with two processes."""
+    runs = Runs(root, tmp_path_factory.mktemp("whole"))
     plugin(runs.folder)
-    records_by_processes = {}
-    reports = {}
+    run_by_processes = {}
     for processes in (1, 2):
-        runs.out = tmp_path / str(processes)
-        completed = runs.run(WHOLE, "--limit", 30, processes=processes)
+        runs.out = runs.folder / str(processes)
+        profile = runs.folder / f"profile-{processes}.json"
+        completed = runs.run(WHOLE, "--limit", 30, "--profile", profile, processes=processes)
         assert completed.returncode == 1, completed.stderr
         assert completed.stderr.count("left failed on a frame 5 ") == 1
-        records_by_processes[processes] = {name: runs.records(name) for name in ("all", "a", "b", "c", "before-a")}
-        reports[processes] = runs.report
-    single = records_by_processes[1]
-    several = records_by_processes[2]
+        records = {name: runs.records(name) for name in ("all", "a", "b", "c", "before-a")}
+        run_by_processes[processes] = WholeRun(records, runs.report, json.loads(profile.read_text())["traceEvents"])
+    return run_by_processes
+
+
+def test_objects_of_all_sources_are_counted_as_in_one_process(whole_runs: dict[int, WholeRun]) -> None:
+    single, several = (whole_runs[processes].records for processes in (1, 2))
+    reports = {processes: run.report for processes, run in whole_runs.items()}
     whole = totals(several["all"])
     assert totals(single["all"]) == whole
     assert [data["at"] for data in whole] == list(range(30))
@@ -163,39 +180,37 @@ def test_objects_of_all_sources_are_counted_as_in_one_process(runs: Runs, tmp_pa
             assert stage.get(key) == reports[2]["stages"][id_].get(key)
 
 
-def test_stages_of_the_parent_are_on_the_timeline_and_in_the_graph(runs: Runs, root: Path) -> None:
-    plugin(runs.folder)
-    done = runs.run(WHOLE, "--limit", 10, "--profile", runs.folder / "profile.json")
-    assert done.returncode == 1, done.stderr
-    events = json.loads((runs.folder / "profile.json").read_text())["traceEvents"]
+def test_stages_of_the_parent_are_on_the_timeline_and_in_the_graph(
+    runs: Runs, root: Path, here: Here, whole_runs: dict[int, WholeRun]
+) -> None:
+    events = whole_runs[2].profile
     names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
     frames = Counter[tuple[str, str]]()
     for event in events:
         if event["name"] in ("across", "right", "track") and "frames" in event.get("args", {}):
             frames[names[event["pid"]], event["name"]] += event["args"]["frames"]
-    assert frames["streamkit", "across"] == frames["streamkit", "right"] == 30
-    assert frames["worker 0", "track"] + frames["worker 1", "track"] == 30
+    assert frames["streamkit", "across"] == frames["streamkit", "right"] == 90
+    assert frames["worker 0", "track"] + frames["worker 1", "track"] == 90
     assert not frames["streamkit", "track"]
-    line = [sys.executable, root / "run.py", "graph", runs.folder / "p.yaml", "--set", "device.processes=2"]
-    completed = subprocess.run([*line, "--device", "cpu"], capture_output=True, text=True, cwd=root)
+    plugin(runs.folder)
+    completed = here("graph", runs.write(WHOLE), "--set", "device.processes=2", "--device", "cpu", cwd=root)
     assert completed.stdout.splitlines()[-1] == "parent process, for all sources: across, left, right, all, own"
 
 
-def test_a_stage_that_needs_pixels_below_a_parent_stage_is_refused_with_the_fix(runs: Runs, root: Path) -> None:
+def test_a_stage_that_needs_pixels_below_a_parent_stage_is_refused_with_the_fix(
+    runs: Runs, root: Path, here: Here
+) -> None:
     plugin(runs.folder)
-    text = WHOLE.replace("from: across}\n  right", "from: across}\n  draw: {from: across}\n  right", 1)
-    done = runs.run(text)
-    assert done.returncode == 2
+    path = runs.write(WHOLE.replace("from: across}\n  right", "from: across}\n  draw: {from: across}\n  right", 1))
     expected = (
         "draw reads pixels below across, which looks across sources (scope: pipeline); set from: track at draw, or "
         "name one device with processes: 1"
     )
-    assert expected in done.stderr
-    for command in ("check", "graph"):
-        line = [sys.executable, root / "run.py", command, runs.folder / "p.yaml", "--device", "cpu"]
-        completed = subprocess.run([*line, "--set", "device.processes=2"], capture_output=True, text=True, cwd=root)
+    for command in ("run", "check", "graph"):
+        completed = here(command, path, "--device", "cpu", "--set", "device.processes=2", cwd=root)
         assert (completed.returncode, expected in completed.stderr) == (2, True)
-        assert subprocess.run(line, capture_output=True, text=True, cwd=root).returncode == 0
+    for command in ("check", "graph"):
+        assert here(command, path, "--device", "cpu", cwd=root).returncode == 0
 
 
 def test_options_alarms_watchdog_and_viewers_reach_parent_stages(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def test_an_unwritable_image_ends_the_run_and_records_are_complete(options, fold
           heatmap: {{path: "{tmp_path}/file/{{source}}.png", {options}}}
           jsonl: {{path: "{tmp_path}/a.jsonl"}}
     """
-    running = PipelineRun(build(read_text(text, folder=root)), Device("cpu"), RunConfig(limit=200))
+    running = PipelineRun(build(read_text(text, folder=root)), Device("cpu"), RunConfig(limit=40))
     with pytest.raises(OutputError, match="a part of the path is a file"):
         running.run()
     written = [json.loads(line)["frame"] for line in (tmp_path / "a.jsonl").read_text().splitlines()]
