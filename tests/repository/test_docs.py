@@ -120,16 +120,6 @@ PYTHON = [snippet for snippet in ALL if snippet.language in ("python", "py")]
 
 MAX_WORDS = 1500
 OPTIONS_OF = {  # the pages that have every option of a stage
-    "line_counter": ["analytics.md"],
-    "zone": ["analytics.md"],
-    "direction": ["motion.md", "analytics.md"],
-    "speed": ["motion.md", "analytics.md"],
-    "proximity": ["motion.md", "analytics.md"],
-    "heatmap": ["motion.md", "analytics.md"],
-    "draw": ["drawing.md"],
-    "classify": ["objects.md"],
-    "embed": ["objects.md"],
-    "read": ["read.md"],
     "email": ["email.md"],
 }
 SHARED = {  # with other emitters: emitters.md and emitters-delivery.md have them
