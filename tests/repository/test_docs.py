@@ -161,6 +161,9 @@ def test_every_pipeline_passes_check(snippet, tmp_path, monkeypatch):
         (tmp_path / "labels.txt").write_text("car\nperson\nbike\n")
     if "visit.mp4" in snippet.text:  # the reader's own video
         shutil.copy(ROOT / "samples" / "street.mp4", tmp_path / "visit.mp4")
+    if "live/gate.m3u8" in snippet.text:  # what another pipeline of the page writes
+        (tmp_path / "live").mkdir()
+        shutil.copy(ROOT / "samples" / "street.mp4", tmp_path / "live" / "gate.m3u8")
     path, text = tmp_path / "pipeline.yaml", snippet.text
     if not re.search(r"^stages:", text, re.MULTILINE):
         text += "\nstages:\n  jsonl: {path: 'out/{source}.jsonl'}\n"

@@ -1,14 +1,13 @@
 """docs/models.md: the commands of its four steps run; families read the outputs that the reference of cards lists."""
 
-import itertools
 import json
 import re
 import shlex
 import shutil
 from pathlib import Path
 
-import av
 import pytest
+from support.clips import start_of
 
 from streamkit.models.card import load_card
 from streamkit.models.derive import derive
@@ -23,15 +22,6 @@ def commands(page: str) -> list[list[str]]:
     blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
     lines = [line for block in blocks for line in block.splitlines() if line.startswith("streamkit ")]
     return [shlex.split(line)[1:] for line in lines]
-
-
-def start_of(video: Path, path: Path, frames: int) -> None:
-    """Copy the first frames of a video, without encoding them again."""
-    with av.open(str(video)) as source, av.open(str(path), "w") as target:
-        stream = target.add_stream_from_template(source.streams.video[0])
-        for packet in itertools.islice(source.demux(video=0), frames):
-            packet.stream = stream
-            target.mux(packet)
 
 
 @pytest.fixture
