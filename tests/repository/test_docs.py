@@ -132,7 +132,7 @@ OPTIONS_OF = {  # the pages that have every option of a stage
     "read": ["read.md"],
     "email": ["email.md"],
 }
-SHARED = {  # with other emitters: emitters.md and emitters-delivery.md have them
+SHARED = {  # with other emitters: emitters.md has them
     "email": {
         "send", "labels", "every", "on_change", "when", "crops", "spool", "required", "timeout", "drain",
         "drain_timeout",

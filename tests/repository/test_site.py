@@ -44,14 +44,13 @@ def test_links_lead_to_pages_of_the_site(hooks, place, text, expected):
 
 
 def test_the_navigation_has_what_exists_and_every_page(hooks):
-    nav = [{"Guides": ["rules.md", "nowhere.md", {"None": ["no.md"]}]}, {"Decisions": "decisions"}, "reference/stages"]
+    nav = [{"Guides": ["rules.md", "nowhere.md", {"None": ["no.md"]}]}, "reference/stages"]
     config = SimpleNamespace(nav=nav)
-    guides, decisions, stages = hooks.on_config(config).nav
+    guides, stages = hooks.on_config(config).nav
     rules, more = guides["Guides"]
     assert rules == "rules.md"
     assert {"tracking.md", "contributing.md", "index.md"} <= set(more["More"])
     assert not {"rules.md", "nowhere.md"} & set(more["More"])
-    assert decisions["Decisions"][0] == "decisions/README.md"
     assert stages["Stages"][0] == "reference/stages/index.md"
     inference = next(entry["Inference"] for entry in stages["Stages"] if "Inference" in entry)
     assert "reference/stages/detect.md" in inference
