@@ -31,7 +31,8 @@ def test_every_example_has_a_row_and_a_page(hooks):
     ("place", "text", "expected"),
     [
         ("rules.md", "[a](../examples/rules.yaml)", "[a](project/examples/rules.yaml.md)"),
-        ("decisions/one.md", "[a](../../ARCHITECTURE.md#threads)", "[a](../architecture.md#threads)"),
+        ("reference/one.md", "[a](../../ARCHITECTURE.md#threads)", "[a](../architecture.md#threads)"),
+        ("rules.md", "[a](figures/README.md#the-rows)", "[a](project/docs/figures/README.md.md)"),
         ("contributing.md", "[a](docs/rules.md#time), [b](SECURITY.md)", "[a](rules.md#time), [b](security.md)"),
         ("project/readme.md", "[a](docs/rules.md) ![b](docs/street.png)", "[a](../rules.md) ![b](../street.png)"),
         ("project/readme.md", "[a](examples) [b](LICENSE)", "[a](examples/index.md) [b](LICENSE.md)"),
