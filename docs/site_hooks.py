@@ -35,6 +35,9 @@ PROJECT = {
 }
 """Pages at the root of the repository, and where the site has them."""
 
+NOTES = ("docs/decisions/", "docs/figures/", "docs/soaks/")
+"""Folders whose Markdown is for contributors: mkdocs.yml excludes it, and a link to it shows the file."""
+
 API = {
     "reference/plugin_api.md": "streamkit.plugin_api",
     "reference/testing.md": "streamkit.testing.kit",
@@ -68,7 +71,7 @@ _LOADED = re.compile(
     r"""|<link\b(?![^>]*\brel=["']?(?:canonical|next|prev))[^>]*\bhref=["']?((?:https?:)?//[^"'\s>]+)"""
     r"""|<\w+[^>]*\bclass=["']?mermaid\b"""  # its script is loaded from another host
 )
-_LANGUAGES = {".yaml": "yaml", ".yml": "yaml", ".py": "python", ".json": "json", ".toml": "toml", ".proto": "protobuf"}
+_LANGUAGES = {".md": "markdown", ".yaml": "yaml", ".yml": "yaml", ".py": "python", ".json": "json", ".toml": "toml", ".proto": "protobuf"}
 _TEXT = (*_LANGUAGES, ".service", ".avsc", ".txt", "")
 
 
@@ -164,7 +167,12 @@ def _example_files() -> list[str]:
 def _written() -> Iterator[tuple[str, str]]:
     """The pages that are files in docs/, by their place."""
     for path in DOCS.rglob("*.md"):
-        yield path.relative_to(DOCS).as_posix(), path.read_text(encoding="utf-8")
+        if not _is_note(path.relative_to(ROOT).as_posix()):
+            yield path.relative_to(DOCS).as_posix(), path.read_text(encoding="utf-8")
+
+
+def _is_note(name: str) -> bool:
+    return name.startswith(NOTES) and name.endswith(".md")
 
 
 def _home(place: str) -> str:
@@ -176,24 +184,26 @@ def _place(name: str) -> str:
     """Where the site has a file of the repository."""
     if name in PROJECT:
         return PROJECT[name]
-    if name.startswith("docs/"):
+    if name.startswith("docs/") and not _is_note(name):
         return name.removeprefix("docs/")
     return f"project/{name}.md" if (ROOT / name).is_file() and name.endswith(_TEXT) else f"project/{name}/index.md"
 
 
 def _targets(source: str, text: str) -> Iterator[tuple[str, str]]:
-    """The links of a page to files of the repository outside docs/: as written, and the file's name."""
+    """The links of a page to files of the repository outside the site: as written, and the file's name."""
     for link in _LINK.findall(_CODE.sub("", text)):
         path = link.partition("#")[0]
         home = _home(source)
         name = posixpath.normpath(posixpath.join(posixpath.dirname(home), path))
-        if path and ":" not in path and (home in PROJECT or not name.startswith("docs/")) and (ROOT / name).exists():
+        outside = home in PROJECT or not name.startswith("docs/") or _is_note(name)
+        if path and ":" not in path and outside and (ROOT / name).exists():
             yield link, name
 
 
 def _linked(source: str, text: str) -> Iterator[str]:
-    """The files outside docs/ that a page links to and that have no page of their own."""
-    return (name for _, name in _targets(source, text) if not name.startswith("docs/") and name not in PROJECT)
+    """The files outside the site that a page links to and that have no page of their own."""
+    names = (name for _, name in _targets(source, text) if name not in PROJECT)
+    return (name for name in names if _is_note(name) or not name.startswith("docs/"))
 
 
 def _shown(name: str) -> str:
@@ -213,7 +223,7 @@ def relinked(place: str, text: str) -> str:
     def new(found: re.Match[str]) -> str:
         if found[1] not in targets:
             return found[1]
-        anchor = found[1].partition("#")[1] + found[1].partition("#")[2]
+        anchor = "" if _is_note(targets[found[1]]) else "".join(found[1].partition("#")[1:])
         return posixpath.relpath(_place(targets[found[1]]), posixpath.dirname(place) or ".") + anchor
 
     return _LINK.sub(new, text)
@@ -227,16 +237,13 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def _listed(entry: Any) -> Any:
-    """An entry of the navigation, with the pages of a folder in place of its name."""
+    """An entry of the navigation, with the pages of stages in place of their folder's name."""
     if entry == "reference/stages":
         return {"Stages": _stage_nav()}
     if not isinstance(entry, dict):
         return entry
     ((title, value),) = entry.items()
-    if isinstance(value, list):
-        return {title: [_listed(part) for part in value]}
-    names = (path.name for path in (DOCS / value).glob("*.md"))
-    return {title: [f"{value}/{name}" for name in sorted(names, key=lambda name: (name != "README.md", name))]}
+    return {title: [_listed(part) for part in value]}
 
 
 def _stage_nav() -> list[Any]:

@@ -23,7 +23,7 @@ def _parts() -> Iterator[str]:
     yield "# Record fields\n"
     yield (
         f"Every field of the schema `{SCHEMA}`. [Records](../schema.md) has examples, [record formats]"
-        "(../record-formats.md) the JSON Schema, Avro and Protobuf files, whose field numbers are in the column "
+        "(../schema.md#get-the-schemas) the JSON Schema, Avro and Protobuf files, whose field numbers are in the column "
         "*number*. Records may have further keys, such as a plugin's columns.\n"
     )
     schemas = json_schema()["$defs"]

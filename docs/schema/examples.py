@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "docs" / name for name in ("schema.md", "schema-objects.md", "schema-events.md")]
+PAGES = [ROOT / "docs" / name for name in ("schema.md", "schema-examples.md")]
 DATA = Path(os.environ.get("STREAMKIT_TEST_DATA", ROOT.parent / "shared" / "data"))
 SPOOL = "9f3c51d20a7e"  # an id is the spool's name, which is another at each run, and a number
 
@@ -100,6 +100,9 @@ EXAMPLES: dict[str, tuple[str, str, str, str]] = {
     "segment": (REAL, "segment", "objects", "mask"),
     "regions": (REAL, "regions", "frames", "segmentation"),
 }
+
+WHOLE = {"frames", "detect", "crossed"}
+"""Examples that show the whole record, one of each kind."""
 
 
 def records(folder: Path, pipeline: str, limit: int) -> dict[tuple[str, str], list[dict[str, Any]]]:
@@ -201,9 +204,17 @@ def as_text(value: Any, room: int = 112, indent: int = 0) -> str:
     return "{" + f",\n{inner}".join(parts) + "}"
 
 
+def excerpt(example: str, record: dict[str, Any]) -> dict[str, Any]:
+    """What a page shows of a record: all of it, or the part that the stage makes."""
+    if example in WHOLE:
+        return record
+    part = record.get("object") or record.get("event")
+    return part or {key: record[key] for key in ("attributes", "segmentation") if key in record}
+
+
 def block(example: str, record: dict[str, Any]) -> str:
     """The marked block of an example."""
-    text = as_text(shortened(record))
+    text = as_text(shortened(excerpt(example, record)))
     return f"<!-- example: {example} -->\n```json\n{text}\n```\n<!-- /example -->\n"
 
 

@@ -81,7 +81,7 @@ def check_access(what: str, head: str, nodes: Sequence[str], probe: AccessProbe,
     open_to = f"public address{'es' * (len(public) > 1)} {', '.join(public)}" if public else "network"
     text = (
         f"{what}: the Ray cluster needs no token, so that everybody who reaches its ports runs code on its nodes; they "
-        f"are open to the {open_to}: start Ray with {MODE}=token on every node, as docs/cluster-access.md shows"
+        f"are open to the {open_to}: start Ray with {MODE}=token on every node, as docs/cluster.md shows"
     )
     if public and not insecure:
         raise OpenClusterError(f"{text}, or add --insecure if a firewall closes its ports")
@@ -127,5 +127,5 @@ def login_hint(probe: AccessProbe) -> str:
         return ""
     return (
         f"; the cluster needs a token: set {MODE}=token, and {TOKEN_PATH} to the file with the token of its head, as "
-        "docs/cluster-access.md shows"
+        "docs/cluster.md shows"
     )

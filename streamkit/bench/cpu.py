@@ -42,7 +42,7 @@ SHIPPED = "demo"
 
 THRESHOLDS = {SHIPPED: 1.0, "yolox-nano": 1.25, "yolov8n": 1.1}
 """How many times as fast as the plain loop. On two quiet cores YOLOv8n ends at 1.24 times even if everything but the
-network's own arithmetic were free; see docs/performance-cpu.md."""
+network's own arithmetic were free; see docs/performance.md."""
 _GRAPH_IN_CALLS = 4.0
 """CPU time of the graph for a frame, in times of 100 plain Python calls: 1.8 to 2.1 measured, 3.0 beside other work."""
 

@@ -70,7 +70,7 @@ MEANINGS: Mapping[str, str] = MappingProxyType(
     }
 )
 
-# Measured with `bench gpu`, YOLOX-nano f16, 1080p, `detect` and `jsonl`; see docs/performance-limits.md.
+# Measured with `bench gpu`, YOLOX-nano f16, 1080p, `detect` and `jsonl`; see docs/figures/gpu.md.
 FIRST_GUESSES: Mapping[str, GpuFigure] = MappingProxyType(
     {
         # the lock is free 44 % of the time at 5,000 H.264 frames/s, and held 90 % of it at 6,000 to 7,000 of HEVC

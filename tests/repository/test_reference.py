@@ -145,8 +145,9 @@ def events_of_pages():
                 record = json.loads(text)
             except ValueError:
                 continue
-            if isinstance(record, dict) and isinstance(record.get("event"), dict):
-                yield record["event"]["kind"], record["event"].get("data", {})
+            event = record.get("event", record) if isinstance(record, dict) else {}  # a record, or the event alone
+            if isinstance(event, dict) and {"kind", "stage"} <= event.keys():
+                yield event["kind"], event.get("data", {})
 
 
 def test_real_events_have_the_keys_of_the_page():

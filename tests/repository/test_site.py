@@ -31,7 +31,8 @@ def test_every_example_has_a_row_and_a_page(hooks):
     ("place", "text", "expected"),
     [
         ("rules.md", "[a](../examples/rules.yaml)", "[a](project/examples/rules.yaml.md)"),
-        ("decisions/one.md", "[a](../../ARCHITECTURE.md#threads)", "[a](../architecture.md#threads)"),
+        ("reference/one.md", "[a](../../ARCHITECTURE.md#threads)", "[a](../architecture.md#threads)"),
+        ("rules.md", "[a](figures/README.md#the-rows)", "[a](project/docs/figures/README.md.md)"),
         ("contributing.md", "[a](docs/rules.md#time), [b](SECURITY.md)", "[a](rules.md#time), [b](security.md)"),
         ("project/readme.md", "[a](docs/rules.md) ![b](docs/street.png)", "[a](../rules.md) ![b](../street.png)"),
         ("project/readme.md", "[a](examples) [b](LICENSE)", "[a](examples/index.md) [b](LICENSE.md)"),
@@ -43,13 +44,10 @@ def test_links_lead_to_pages_of_the_site(hooks, place, text, expected):
     assert hooks.relinked(place, text) == (text if expected is None else expected)
 
 
-def test_the_navigation_lists_the_pages_of_folders(hooks):
-    nav = [{"Guides": ["rules.md", {"Help": [{"Decisions": "decisions"}]}]}, "reference/stages"]
+def test_the_navigation_lists_the_pages_of_stages(hooks):
+    nav = [{"Guides": ["rules.md", {"Help": ["comparison.md"]}]}, "reference/stages"]
     guides, stages = hooks.on_config(SimpleNamespace(nav=nav)).nav
-    rules, help_pages = guides["Guides"]
-    assert rules == "rules.md"
-    decisions = help_pages["Help"][0]["Decisions"]
-    assert decisions[:2] == ["decisions/README.md", "decisions/0001-detections-are-tables.md"]
+    assert guides == nav[0]
     assert stages["Stages"][0] == "reference/stages/index.md"
     inference = next(entry["Inference"] for entry in stages["Stages"] if "Inference" in entry)
     assert "reference/stages/detect.md" in inference

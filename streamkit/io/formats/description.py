@@ -245,7 +245,7 @@ EVENT = Group(
         Field("kind", 1, TEXT, "what happened, in one word", True),
         Field("stage", 2, TEXT, "the stage that emitted it", True),
         Field("track_id", 3, INT64, "the track it concerns"),
-        Field("data", 4, ANYTHING, "the stage's data about it; docs/schema-events.md shows those of each stage"),
+        Field("data", 4, ANYTHING, "the stage's data about it; docs/schema-examples.md shows those of each stage"),
         Field("crop", 5, JPEG, "the crop of the track's object, if the emitter has the option crops"),
     ),
 )

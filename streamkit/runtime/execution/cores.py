@@ -38,7 +38,7 @@ def pin_process(device: Device, number: int, of: int, allowed: Sequence[int] = (
     """Pin this process, threads that run included, to its share of the cores if it is one of several that feed GPUs.
 
     A thread that gets the GIL wakes faster on a core that was busy just before: four processes with 230 cameras on 16
-    cores dropped none with three cores each, and 26 % when each could use all; see docs/performance-limits.md.
+    cores dropped none with three cores each, and 26 % when each could use all; see docs/figures/gpu.md.
 
     Args:
         device: its device; processes on the CPU are not pinned, as the scheduler does better.

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from streamkit.runtime.pipeline import PipelineRun
 
 # Lock time of stages and memory: measured on an H200 with 16 cores, like the first guesses of `gpu_figures`; see
-# docs/performance-limits.md. Where a frame costs more or less than the first guess, so does a stage.
+# docs/figures/gpu.md. Where a frame costs more or less than the first guess, so does a stage.
 
 READ_US = 64.0
 """The part of the lock time of a frame for reading and decoding: four calls per frame that release the lock, 16 us
@@ -59,7 +59,7 @@ DECODERS = 7
 EMITTER_US = 45.0
 """More lock time per frame with an emitter: MQTT took the lock's free share from 44 to 22 % at 4,745 H.264 frames/s.
 Measured before emitters took a batch's lines at once, and kept: on a CPU the cost has halved since, but not for
-`batch: 1` and for records of objects; see docs/emitters-performance.md."""
+`batch: 1` and for records of objects; see docs/figures/emitters.md."""
 MODEL_US = 3.0
 """The same for each model after the first. With 230 HEVC cameras, a tracker and two classifiers of tracks, three
 processes dropped 8 % of the frames, four none in two runs, and five 0.1 % in three: each process more costs GPU time,
@@ -72,7 +72,7 @@ ten calls."""
 
 PROCESS_BYTES = 2 << 30
 """Device memory of a process: CUDA context, weights, buffers. Four sources took 1,891 to 2,065 MiB without surfaces in
-flight; see docs/gpu-report.md."""
+flight; see docs/figures/gpu.md."""
 SOURCE_BYTES = 84 << 20
 """Device memory of each 1080p source."""
 

@@ -19,7 +19,7 @@ from streamkit.serve.routes.common import error_reply
 
 
 def add_live(api: APIRouter, engine: ServeEngine, watchers: Watchers) -> None:
-    """Add the WebSockets of live video and records; OpenAPI does not describe WebSockets, docs/serving-live.md does."""
+    """Add the WebSockets of live video and records; OpenAPI does not describe WebSockets, docs/serving-api.md does."""
 
     @api.websocket("/videos")
     async def videos(socket: WebSocket) -> None:

@@ -25,14 +25,14 @@ _NAME_BYTES = 100  # of a value: the name of a folder has 255 bytes at most, and
 class ParquetSink(Emitter):
     """Write records as rows of Parquet files, each exactly once, in a new file at intervals.
 
-    A file appears under its name when it is complete; until then its records are in the spool. docs/record-formats.md
+    A file appears under its name when it is complete; until then its records are in the spool. docs/schema.md
     describes the columns.
     """
 
     broker: ClassVar[Broker] = Broker(
         product="Parquet files",
         acknowledged_by="the complete file on disk",
-        page="record-formats.md",
+        page="schema.md#rows-of-parquet-files",
         modules=("pyarrow",),
         id_in="column `id`",
         repeats="each record is stored exactly once",

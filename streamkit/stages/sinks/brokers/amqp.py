@@ -291,7 +291,7 @@ class AmqpSink(Emitter):
     broker: ClassVar[Broker] = Broker(
         product="RabbitMQ (AMQP 0-9-1)",
         acknowledged_by="a publisher confirm",
-        page="emitters-rabbitmq.md",
+        page="emitters-brokers.md#rabbitmq",
         example="amqp://127.0.0.1",
         modules=("pika",),
         id_in="property `message-id`",

@@ -171,7 +171,7 @@ class KafkaSink(Emitter):
     broker: ClassVar[Broker] = Broker(
         product="Kafka",
         acknowledged_by="all in-sync replicas",
-        page="emitters-kafka.md",
+        page="emitters-brokers.md#kafka",
         example="kafka://127.0.0.1",
         modules=("confluent_kafka",),
         id_in="message header `id`, and the record",

@@ -309,7 +309,7 @@ class MqttSink(Emitter):
     broker: ClassVar[Broker] = Broker(
         product="an MQTT 5 broker",
         acknowledged_by="PUBACK (QoS 1)",
-        page="emitters-mqtt.md",
+        page="emitters-brokers.md#mqtt",
         example="mqtt://127.0.0.1",
         modules=("paho",),
     )

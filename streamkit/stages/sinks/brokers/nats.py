@@ -302,7 +302,7 @@ class NatsSink(Emitter):
     broker: ClassVar[Broker] = Broker(
         product="NATS JetStream",
         acknowledged_by="the stream's PubAck",
-        page="emitters-nats.md",
+        page="emitters-brokers.md#nats-jetstream",
         example="nats://127.0.0.1",
         modules=("nats", "nkeys"),
         id_in="header `Nats-Msg-Id`",

@@ -98,7 +98,7 @@ class RedisSink(Emitter):
     broker: ClassVar[Broker] = Broker(
         product="Redis streams",
         acknowledged_by="the id of the entry",
-        page="emitters-redis.md",
+        page="emitters-brokers.md#redis-streams",
         example="redis://127.0.0.1",
         modules=("redis",),
         id_in="field `id` of the entry",

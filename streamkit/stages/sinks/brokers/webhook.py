@@ -144,7 +144,7 @@ class WebhookSink(Emitter):
     broker: ClassVar[Broker] = Broker(
         product="an HTTP address",
         acknowledged_by="a 2xx status",
-        page="emitters-webhook.md",
+        page="emitters-databases.md#webhooks",
         example="http://127.0.0.1:8000/hook",
         modules=("httpx",),
     )
