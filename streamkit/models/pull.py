@@ -24,6 +24,7 @@ from streamkit.core.logs import logs_json
 from streamkit.core.masking import mask
 from streamkit.io.outputs import AtomicFile, output_error, writing
 from streamkit.models.card import Card, wrong
+from streamkit.models.dynamic_batch import with_batches
 from streamkit.models.network import sha256
 
 logger = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ _CONNECT_S = 2.0
 
 
 def pull(card: Card, *, silence_s: float = 20) -> Path:
-    """Download the card's file, unless it exists with the card's checksum.
+    """Download the card's file, unless it exists with the card's checksum; see `with_batches` for what follows.
 
     Processes that pull the same file at once download it once: the others wait for it.
 
@@ -64,6 +65,7 @@ def pull(card: Card, *, silence_s: float = 20) -> Path:
         with _lock(card.file):
             if not _is_complete(card):  # another process may have downloaded it meanwhile
                 _download(card, silence_s)
+                with_batches(card.file)
     except OutputError as error:
         raise wrong(card, f"{error}; set XDG_CACHE_HOME to a folder that has space and can be written") from None
     return card.file

@@ -41,7 +41,7 @@ COMMANDS = [
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_the_printed_yaml_gives_the_same_rows(here: Here, folder: Path, words: tuple[str, ...]) -> None:
     command, *options = words
-    limits = ("--device", "cpu", "--limit", 12)
+    limits = ("--device", "cpu", "--limit", 6)
     completed = here(command, "street.mp4", *options, *limits, cwd=folder)
     assert completed.returncode == 0, completed.stderr
     assert sorted(path.name for path in (folder / "out").iterdir()) == ["street.jsonl", "street.mp4"]
@@ -95,9 +95,8 @@ def test_the_yaml_names_the_options(here: Here, folder: Path) -> None:
     assert not (folder / "a.mp4").exists()
 
 
-def test_records_on_standard_output_are_not_mixed_with_the_yaml(root: Path, folder: Path) -> None:
-    line = [sys.executable, str(root / "run.py"), "detect", "street.mp4", "--jsonl", "-", "--limit", "2"]
-    completed = subprocess.run([*line, "--device", "cpu"], cwd=folder, capture_output=True, text=True, timeout=60)
+def test_records_on_standard_output_are_not_mixed_with_the_yaml(here: Here, folder: Path) -> None:
+    completed = here("detect", "street.mp4", "--jsonl", "-", "--limit", 2, "--device", "cpu", cwd=folder)
     assert completed.returncode == 0, completed.stderr
     assert [row[:10] for row in completed.stdout.splitlines()] == ['{"schema":'] * 2
     assert "sources:\n  street: street.mp4\n" in completed.stderr
