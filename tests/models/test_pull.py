@@ -177,6 +177,40 @@ def test_a_server_that_accepts_no_connection_is_left_within_5_s(card):
             client.close()
 
 
+PULL = """
+import sys
+import time
+from pathlib import Path
+from streamkit.models.card import load_card
+from streamkit.models.pull import pull
+pull(load_card(Path(sys.argv[1])))
+"""
+
+SILENT_NAME_SERVER = """
+mount --bind {resolv_conf} /etc/resolv.conf && ip link set lo up || exit 77
+exec {python} -c "
+import socket, sys
+silent = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+silent.bind(('127.0.0.1', 53))
+sys.argv = ['pull', '{card}']
+{pull}"
+"""
+
+
+def test_a_name_server_that_is_silent_is_left_within_5_s(card, tmp_path):
+    card.path.write_text(re.sub("url: .*", "url: https://models.example.org/net.onnx", card.path.read_text()))
+    resolv_conf = tmp_path / "resolv.conf"
+    resolv_conf.write_text("nameserver 127.0.0.1\n")
+    script = SILENT_NAME_SERVER.format(resolv_conf=resolv_conf, python=sys.executable, card=card.path, pull=PULL)
+    started_s = time.monotonic()
+    line = ["unshare", "--mount", "--net", "sh", "-c", script]
+    completed = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+    if "ModelError" not in completed.stderr:
+        pytest.skip(f"needs a network and a file system of its own: {completed.stderr}")
+    assert time.monotonic() - started_s < 8  # with the start of Python; 10 s and more by default
+    assert "net.onnx cannot be fetched: Temporary failure in name resolution" in completed.stderr
+
+
 def test_a_slow_server_is_waited_for(card, address):
     assert pull(replace(card, url=f"{address}/slow"), silence_s=0.5).read_bytes() == CONTENT
 
@@ -270,16 +304,6 @@ def test_a_redirect_to_another_scheme_is_refused(page, card, address):
     assert text.startswith(f"{address}/{page} answers 302 Found")
     assert ("file:///etc/hostname" if page == "file" else "ftp://127.0.0.1:9/net.onnx") in text
     assert networks_in(card.file.parent) == []
-
-
-PULL = """
-import sys
-import time
-from pathlib import Path
-from streamkit.models.card import load_card
-from streamkit.models.pull import pull
-pull(load_card(Path(sys.argv[1])))
-"""
 
 
 @pytest.fixture
