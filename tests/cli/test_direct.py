@@ -120,6 +120,15 @@ def changed(before: np.ndarray, after: np.ndarray) -> float:
     return float((np.abs(before - after).max(axis=2) > 60).mean())
 
 
+def test_a_camera_is_read_by_its_address(here: Here, folder: Path, rtsp) -> None:
+    server = rtsp({"street": folder / "street.mp4"})
+    address = server.url("street")
+    completed = here("detect", address, "--limit", 3, "--device", "cpu", "--jsonl", "rows.jsonl", cwd=folder)
+    assert completed.returncode == 0, completed.stderr
+    assert yaml.safe_load(completed.stdout)["sources"] == {"127.0.0.1": address}
+    assert len(records(folder / "rows.jsonl")) == 3
+
+
 def test_a_folder_becomes_a_video_for_each_file(here: Here, folder: Path) -> None:
     (folder / "clips").mkdir()
     for name in ("a", "b"):
