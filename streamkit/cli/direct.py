@@ -177,9 +177,11 @@ def yaml_of(options: DirectOptions, command: str, stages: dict[str, Any], draw: 
         detector["min_score"] = MIN_SCORE
     if options.label_list:
         detector["labels"] = options.label_list
-    out, jsonl = options.out, options.jsonl
+    out = options.out
+    jsonl = options.jsonl
     if out is None and jsonl is None and not options.show:
-        out = jsonl = f"out{os.sep}"
+        out = f"out{os.sep}"
+        jsonl = out
     all_stages = {_detector(options.model): detector, **stages}
     if out is not None:
         all_stages |= {"draw": draw, "video": {"path": _path(out, ".mp4")}}

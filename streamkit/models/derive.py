@@ -9,6 +9,7 @@ and choices that remain open are errors: nothing is guessed.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shlex
@@ -179,7 +180,7 @@ def open_model(name: str, folder: Path | None = None, families: Mapping[str, Plu
         return card
     if name == AUTO:
         try:
-            pull(card)
+            card = dataclasses.replace(card, file=pull(card))
         except ModelError as error:
             raise ModelError(
                 f"{error}; or name a network of yours, as in model: best.onnx. `streamkit demo` runs without a download"

@@ -14,7 +14,7 @@ from streamkit.core.errors import OutputError
 from streamkit.core.text import install_command
 from streamkit.io.outputs import write_cache_file
 from streamkit.models.arithmetic import has_onnx
-from streamkit.models.card import Card
+from streamkit.models.card import Card, downloaded_network
 from streamkit.models.network_file import inspect, short
 from streamkit.models.onnx_graph import load_onnx
 from streamkit.models.onnxruntime_package import need_onnxruntime
@@ -59,9 +59,10 @@ def with_batches(file: Path) -> Path:
 
 
 def for_batches(card: Card) -> Card:
-    """Return the card with the network that `with_batches` has made of its own, if it has made one."""
+    """Return the card with the network that `with_batches` has made of the downloaded one, if it has made one."""
     changed = _path(card.file)
-    return card.with_file(changed) if changed.is_file() else card
+    is_downloaded = card.file == downloaded_network(card.name, card.sha256)
+    return card.with_file(changed) if is_downloaded and changed.is_file() else card
 
 
 def _path(file: Path) -> Path:

@@ -17,6 +17,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,7 +25,7 @@ from streamkit.core.errors import ModelError, OutputError
 from streamkit.core.logs import logs_json
 from streamkit.core.masking import mask
 from streamkit.io.outputs import AtomicFile, output_error, writing
-from streamkit.models.card import Card, wrong
+from streamkit.models.card import Card, downloaded_network, wrong
 from streamkit.models.dynamic_batch import with_batches
 from streamkit.models.network import sha256
 
@@ -50,11 +51,11 @@ def pull(card: Card, *, silence_s: float = 20) -> Path:
         silence_s: how long the server may be silent, in seconds.
 
     Returns:
-        The file.
+        The file, which is in the user's cache unless the card's file has the checksum.
 
     Raises:
         ModelError: the card has no url, or the file cannot be downloaded or written, is larger than 2 GiB, or has
-            another checksum. An existing file under the same name stays unchanged.
+            another checksum. An existing file stays unchanged then.
     """
     if not card.url:
         raise wrong(
@@ -62,6 +63,7 @@ def pull(card: Card, *, silence_s: float = 20) -> Path:
         )
     if _is_complete(card):
         return card.file
+    card = replace(card, file=downloaded_network(card.name, card.sha256))  # a card's own file is never written
     try:
         with _lock(card.file):
             if not _is_complete(card):  # another process may have downloaded it meanwhile

@@ -124,15 +124,28 @@ def test_a_wrong_file_is_replaced(card):
     assert card.file.read_bytes() == CONTENT
 
 
-def test_a_file_beside_the_card_is_taken_unless_one_was_downloaded(card):
+def test_a_file_beside_the_card_is_taken_if_it_is_the_right_one(card, cache):
     beside = card.path.parent / "files" / "net.onnx"
     beside.parent.mkdir()
     beside.write_bytes(CONTENT)
     there = load_card(card.path)
     assert pull(replace(there, url="http://127.0.0.1:9/none")) == there.file == beside
-    beside.write_bytes(b"old")
-    pull(card)
-    assert load_card(card.path).file == card.file
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize("file", ["files/net.onnx", "../precious.onnx", "precious"])
+def test_another_file_that_the_card_names_is_never_replaced(file, card, cache):
+    path = card.path.parent / "cards" / "net.yaml"
+    path.parent.mkdir()
+    path.write_text(card.path.read_text().replace("files/net.onnx", file))
+    precious = path.parent / file
+    precious.parent.mkdir(exist_ok=True)
+    precious.write_bytes(b"old")
+    downloaded = pull(load_card(path))
+    assert downloaded.parent == cache
+    assert downloaded.read_bytes() == CONTENT
+    assert precious.read_bytes() == b"old"
+    assert load_card(path).file == downloaded
 
 
 @pytest.mark.parametrize("old", [None, b"old"])
