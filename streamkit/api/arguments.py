@@ -152,7 +152,7 @@ def _values(sources: Any, model: Address | None, stages: Mapping[str, Any] | Non
             f'stages must be a mapping from ids to options, such as {{"track": {{}}}}, got {type(stages).__name__}'
         )
     if model is None and not stages:
-        raise ConfigError('sources need a detector or stages, such as model="demo"')
+        raise ConfigError('sources need a detector or stages, such as model="auto"')
     detector = {} if model is None else {"detect": {"model": str(model)}}
     if detector and stages and "detect" in stages:
         raise ConfigError(

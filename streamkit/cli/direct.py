@@ -183,8 +183,9 @@ def yaml_of(options: DirectOptions, command: str, stages: dict[str, Any], draw: 
     out = options.out
     jsonl = options.jsonl
     if out is None and jsonl is None and not options.show:
-        out = jsonl = f"out{os.sep}"
-    all_stages = {"detect": detector, **stages}
+        out = f"out{os.sep}"
+        jsonl = out
+    all_stages = {_detector(options.model): detector, **stages}
     if out is not None:
         all_stages |= {"draw": draw, "video": {"path": _path(out, ".mp4")}}
     elif draw.get("blur"):
@@ -193,6 +194,15 @@ def yaml_of(options: DirectOptions, command: str, stages: dict[str, Any], draw: 
         all_stages["jsonl"] = {"path": _path(jsonl, ".jsonl")}
     about = f"streamkit {command}: save this as pipeline.yaml, and run it with: streamkit run pipeline.yaml"
     return pipeline_text(about, options.sources, all_stages)
+
+
+def _detector(model: str) -> str:
+    """Return the stage that finds objects with a network: that of its task. Raises ConfigError."""
+    from streamkit.models.card import AUTO
+    from streamkit.models.derive import open_model
+
+    task = "detect" if model == AUTO else open_model(model).task  # nothing is downloaded yet
+    return task if task in ("segment", "pose") else "detect"
 
 
 def _path(out: str, suffix: str) -> str:
@@ -213,6 +223,7 @@ def _run(options: DirectOptions, command: str, stages: dict[str, Any], draw: dic
     from streamkit.runtime.prepare import prepare
     from streamkit.runtime.run import RunConfig
 
+    check_sources(options.sources)
     text = yaml_of(options, command, stages, draw)
     if options.dry_run:
         click.echo(text, nl=False)
@@ -224,7 +235,6 @@ def _run(options: DirectOptions, command: str, stages: dict[str, Any], draw: dic
 
         check_packages()
     display = open_display()
-    check_sources(options.sources)
     graph = _graph(text, options.device)
     click.echo(text, nl=False, err=options.jsonl == "-")
     sys.stdout.flush()

@@ -50,13 +50,14 @@ def models_pull(names: tuple[str, ...]) -> int:
 
     NAMES are cards, or auto. A network for one image at a time is changed to take several, where onnx is installed.
     """
-    from streamkit.models.card import AUTO, DEFAULT_CARD, find_card, load_card
+    from streamkit.models.card import AUTO, DEFAULT_CARD, downloaded_network, find_card, load_card
     from streamkit.models.dynamic_batch import with_batches
     from streamkit.models.pull import pull
 
     for name in names:
         card = load_card(find_card(DEFAULT_CARD if name == AUTO else name, Path()))
-        echo(f"{name}: {with_batches(pull(card))}")
+        network = pull(card)
+        echo(f"{name}: {with_batches(network) if network == downloaded_network(card.name, card.sha256) else network}")
     return 0
 
 

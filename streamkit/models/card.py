@@ -165,7 +165,7 @@ def card_from(
         raise ModelError(list(dict.fromkeys(mistakes)))
     keypoints = keys.pop("keypoints", None)
     keys |= {
-        "file": _network_file((folder / keys["file"]).resolve(), keys["sha256"] if keys.get("url") else ""),
+        "file": _network_file(path.stem, (folder / keys["file"]).resolve(), keys["sha256"] if keys.get("url") else ""),
         "input": InputSpec(**keys["input"]),
         "skeleton": keys.get("skeleton", keypoints),
     }
@@ -179,12 +179,23 @@ def card_from(
     return Card(path.stem, path.absolute(), **keys)
 
 
-def _network_file(beside: Path, checksum: str) -> Path:
-    """Return where a card's network is: in the user's cache if it can be downloaded, unless it is beside the card."""
+def downloaded_network(name: str, checksum: str) -> Path:
+    """Return where `streamkit models pull` puts the network of a card: in the user's cache."""
+    return user_cache("models", f"{name}-{checksum[:12]}.onnx")
+
+
+def _network_file(name: str, beside: Path, checksum: str) -> Path:
+    """Return where a card's network is: beside the card, or in the user's cache if it was or may be downloaded.
+
+    Args:
+        name: of the card.
+        beside: the file that the card names.
+        checksum: of the file to download; empty if it cannot be downloaded.
+    """
     if not checksum:
         return beside
-    cached = user_cache("models", f"{beside.stem}-{checksum[:12]}.onnx")
-    return beside if beside.is_file() and not cached.is_file() else cached
+    downloaded = downloaded_network(name, checksum)
+    return beside if beside.is_file() and not downloaded.is_file() else downloaded
 
 
 # -------------------------------------------------------------------------------------------------- finding cards

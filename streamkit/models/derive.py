@@ -9,6 +9,7 @@ and choices that remain open are errors: nothing is guessed.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shlex
@@ -26,7 +27,7 @@ from streamkit.core.yaml_tree import tree
 from streamkit.models.beside_facts import from_hugging_face, from_roboflow, label_lists, read_labels
 from streamkit.models.card import AUTO, DEFAULT_CARD, Card, card_from, find_card, load_card
 from streamkit.models.card_keys import CardKeys, InputKeys
-from streamkit.models.dynamic_batch import existing, for_file, with_batches
+from streamkit.models.dynamic_batch import for_batches
 from streamkit.models.facts import (
     IMAGENET_MEAN,
     IMAGENET_STD,
@@ -178,14 +179,14 @@ def open_model(name: str, folder: Path | None = None, families: Mapping[str, Plu
     card = load_card(find_card(DEFAULT_CARD if name == AUTO else name, folder), families)
     if not card.url:
         return card
-    if name != AUTO:
-        return for_file(card, existing(card.file))
-    try:
-        return for_file(card, with_batches(pull(card)))
-    except ModelError as error:
-        raise ModelError(
-            f"{error}; or name a network of yours, as in model: best.onnx. `streamkit demo` runs without a download"
-        ) from None
+    if name == AUTO:
+        try:
+            card = dataclasses.replace(card, file=pull(card))
+        except ModelError as error:
+            raise ModelError(
+                f"{error}; or name a network of yours, as in model: best.onnx. `streamkit demo` runs without a download"
+            ) from None
+    return for_batches(card)
 
 
 def derive(

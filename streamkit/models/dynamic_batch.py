@@ -14,7 +14,7 @@ from streamkit.core.errors import OutputError
 from streamkit.core.text import install_command
 from streamkit.io.outputs import write_cache_file
 from streamkit.models.arithmetic import has_onnx
-from streamkit.models.card import Card
+from streamkit.models.card import Card, downloaded_network
 from streamkit.models.network_file import inspect, short
 from streamkit.models.onnx_graph import load_onnx
 from streamkit.models.onnxruntime_package import need_onnxruntime
@@ -36,35 +36,33 @@ def with_batches(file: Path) -> Path:
         file: a network in a folder that can be written.
     """
     changed = _path(file)
-    if changed.is_file() or inspect(file).batch != 1:
-        return existing(file)
+    if changed.is_file():
+        return changed
     slower = f"{file.name} takes one image at a time, and so it runs: the results are the same, it is slower"
-    if not has_onnx():
-        logger.info(f"{slower}. To let it take several, install onnx: {install_command('quantize')}")
-        return file
     try:
+        if inspect(file).batch != 1:
+            return file
+        if not has_onnx():
+            logger.info(f"{slower}. To let it take several, install onnx: {install_command('quantize')}")
+            return file
         network = _changed(load_onnx(file, "a dynamic batch"))
         difference = _difference(file.read_bytes(), network)
-        if difference > _TOLERANCE:
-            logger.info(f"{slower} (changed to take several, its outputs differ by {difference:.1e})")
-            return file
-        write_cache_file(changed, network)
+        if difference <= _TOLERANCE:
+            write_cache_file(changed, network)
+            return changed
+        logger.info(f"{slower} (changed to take several, its outputs differ by {difference:.1e})")
     except OutputError as error:
         logger.info(f"{slower} ({error})")
     except Exception as error:  # those of ONNX Runtime, Protobuf and onnx have no common base but Exception
         logger.info(f"{slower} (it cannot be changed to take several: {short(error)})")
-    return existing(file)
+    return file
 
 
-def existing(file: Path) -> Path:
-    """Return the network that `with_batches` has made of `file`; `file` if it has made none."""
-    changed = _path(file)
-    return changed if changed.is_file() else file
-
-
-def for_file(card: Card, file: Path) -> Card:
-    """Return the card with such a network in place of its own."""
-    return card if file == card.file else card.with_file(file)
+def for_batches(card: Card) -> Card:
+    """Return the card with the network that `with_batches` has made of the downloaded one, if it has made one."""
+    changed = _path(card.file)
+    is_downloaded = card.file == downloaded_network(card.name, card.sha256)
+    return card.with_file(changed) if is_downloaded and changed.is_file() else card
 
 
 def _path(file: Path) -> Path:

@@ -12,10 +12,12 @@ import fcntl
 import hashlib
 import http.client
 import logging
+import os
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,7 +25,8 @@ from streamkit.core.errors import ModelError, OutputError
 from streamkit.core.logs import logs_json
 from streamkit.core.masking import mask
 from streamkit.io.outputs import AtomicFile, output_error, writing
-from streamkit.models.card import Card, wrong
+from streamkit.models.card import Card, downloaded_network, wrong
+from streamkit.models.dynamic_batch import with_batches
 from streamkit.models.network import sha256
 
 logger = logging.getLogger(__name__)
@@ -39,7 +42,7 @@ _CONNECT_S = 2.0
 
 
 def pull(card: Card, *, silence_s: float = 20) -> Path:
-    """Download the card's file, unless it exists with the card's checksum.
+    """Download the card's file, unless it exists with the card's checksum; see `with_batches` for what follows.
 
     Processes that pull the same file at once download it once: the others wait for it.
 
@@ -48,11 +51,11 @@ def pull(card: Card, *, silence_s: float = 20) -> Path:
         silence_s: how long the server may be silent, in seconds.
 
     Returns:
-        The file.
+        The file, which is in the user's cache unless the card's file has the checksum.
 
     Raises:
         ModelError: the card has no url, or the file cannot be downloaded or written, is larger than 2 GiB, or has
-            another checksum. An existing file under the same name stays unchanged.
+            another checksum. An existing file stays unchanged then.
     """
     if not card.url:
         raise wrong(
@@ -60,10 +63,12 @@ def pull(card: Card, *, silence_s: float = 20) -> Path:
         )
     if _is_complete(card):
         return card.file
+    card = replace(card, file=downloaded_network(card.name, card.sha256))  # a card's own file is never written
     try:
         with _lock(card.file):
             if not _is_complete(card):  # another process may have downloaded it meanwhile
                 _download(card, silence_s)
+                with_batches(card.file)
     except OutputError as error:
         raise wrong(card, f"{error}; set XDG_CACHE_HOME to a folder that has space and can be written") from None
     return card.file
@@ -143,6 +148,18 @@ class _HttpsHandler(urllib.request.HTTPSHandler):
         return self.do_open(_HttpsConnection, req)
 
 
+@contextlib.contextmanager
+def _short_name_lookups() -> Iterator[None]:
+    """Let glibc give up on a name server that is silent after 2 s, not after 10 s; it reads this once in a process."""
+    before = os.environ.get("RES_OPTIONS")
+    os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:2")
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["RES_OPTIONS"]
+
+
 def _fetch(card: Card, part: IO[bytes], silence_s: float) -> str:
     """Stream the url into an open file; return its SHA-256. Raises ModelError, OutputError."""
     digest = hashlib.sha256()
@@ -150,7 +167,9 @@ def _fetch(card: Card, part: IO[bytes], silence_s: float) -> str:
     try:
         request = urllib.request.Request(card.url, headers={"User-Agent": "streamkit"})
         opener = urllib.request.build_opener(_HttpRedirects, _HttpHandler, _HttpsHandler)
-        with contextlib.closing(opener.open(request, timeout=silence_s)) as response:
+        with _short_name_lookups():
+            opened = opener.open(request, timeout=silence_s)
+        with contextlib.closing(opened) as response:
             size_bytes = _content_length(response.headers)
             if size_bytes is not None and size_bytes > _MAX_BYTES:
                 raise wrong(card, f"its url has {size_bytes:,} bytes, and {_TOO_LARGE}")

@@ -41,7 +41,7 @@ COMMANDS = [
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_the_printed_yaml_gives_the_same_rows(here: Here, folder: Path, words: tuple[str, ...]) -> None:
     command, *options = words
-    limits = ("--device", "cpu", "--limit", 12)
+    limits = ("--device", "cpu", "--limit", 6)
     completed = here(command, "street.mp4", *options, *limits, cwd=folder)
     assert completed.returncode == 0, completed.stderr
     assert sorted(path.name for path in (folder / "out").iterdir()) == ["street.jsonl", "street.mp4"]
@@ -95,9 +95,16 @@ def test_the_yaml_names_the_options(here: Here, folder: Path) -> None:
     assert not (folder / "a.mp4").exists()
 
 
-def test_records_on_standard_output_are_not_mixed_with_the_yaml(root: Path, folder: Path) -> None:
-    line = [sys.executable, str(root / "run.py"), "detect", "street.mp4", "--jsonl", "-", "--limit", "2"]
-    completed = subprocess.run([*line, "--device", "cpu"], cwd=folder, capture_output=True, text=True, timeout=60)
+def test_a_network_with_masks_gets_its_stage(here: Here, folder: Path, test_data: Path) -> None:
+    network = test_data / "models" / "yolov8n-seg_320_deq_dyn.onnx"
+    completed = here("track", "street.mp4", "--model", network, "--limit", 2, "--device", "cpu", cwd=folder)
+    assert completed.returncode == 0, completed.stderr
+    assert list(yaml.safe_load(completed.stdout)["stages"]) == ["segment", "track", "draw", "video", "jsonl"]
+    assert "mask" in records(folder / "out" / "street.jsonl")[-1]["objects"][0]
+
+
+def test_records_on_standard_output_are_not_mixed_with_the_yaml(here: Here, folder: Path) -> None:
+    completed = here("detect", "street.mp4", "--jsonl", "-", "--limit", 2, "--device", "cpu", cwd=folder)
     assert completed.returncode == 0, completed.stderr
     assert [row[:10] for row in completed.stdout.splitlines()] == ['{"schema":'] * 2
     assert "sources:\n  street: street.mp4\n" in completed.stderr
@@ -121,6 +128,15 @@ def changed(before: np.ndarray, after: np.ndarray) -> float:
     return float((np.abs(before - after).max(axis=2) > 60).mean())
 
 
+def test_a_camera_is_read_by_its_address(here: Here, folder: Path, rtsp) -> None:
+    server = rtsp({"street": folder / "street.mp4"})
+    address = server.url("street")
+    completed = here("detect", address, "--limit", 3, "--device", "cpu", "--jsonl", "rows.jsonl", cwd=folder)
+    assert completed.returncode == 0, completed.stderr
+    assert yaml.safe_load(completed.stdout)["sources"] == {"127.0.0.1": address}
+    assert len(records(folder / "rows.jsonl")) == 3
+
+
 def test_a_folder_becomes_a_video_for_each_file(here: Here, folder: Path) -> None:
     (folder / "clips").mkdir()
     for name in ("a", "b"):
@@ -139,7 +155,7 @@ def test_a_folder_becomes_a_video_for_each_file(here: Here, folder: Path) -> Non
         (("detect", "97"), "/dev/video97: there is no such device; this machine has no /dev/video*\n"),
         (("detect", "notes.txt"), "source notes: notes.txt: this is a text file, not a video\n"),
         (("detect", "street.mp4", "--labels", "persn"), "has no class 'persn'; did you mean 'person'?\n"),
-        (("detect", "street.mp4", "--model", "best.onnx"), "detect: there is no file best.onnx"),
+        (("detect", "street.mp4", "--model", "best.onnx"), "there is no file best.onnx"),
         (("detect", "street.mp4", "--out", "street.mp4"), "street.mp4 is the source street itself; name another file"),
         (("detect", "street.mp4", "street.mp4", "--out", "a.mp4"), 'into the one file a.mp4; write "{source}" into'),
         (("count", "street.mp4", "--line", "0,900,640,900"), "line.line is outside of the frame, 640x360 of street"),

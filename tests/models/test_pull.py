@@ -124,15 +124,28 @@ def test_a_wrong_file_is_replaced(card):
     assert card.file.read_bytes() == CONTENT
 
 
-def test_a_file_beside_the_card_is_taken_unless_one_was_downloaded(card):
+def test_a_file_beside_the_card_is_taken_if_it_is_the_right_one(card, cache):
     beside = card.path.parent / "files" / "net.onnx"
     beside.parent.mkdir()
     beside.write_bytes(CONTENT)
     there = load_card(card.path)
     assert pull(replace(there, url="http://127.0.0.1:9/none")) == there.file == beside
-    beside.write_bytes(b"old")
-    pull(card)
-    assert load_card(card.path).file == card.file
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize("file", ["files/net.onnx", "../precious.onnx", "precious"])
+def test_another_file_that_the_card_names_is_never_replaced(file, card, cache):
+    path = card.path.parent / "cards" / "net.yaml"
+    path.parent.mkdir()
+    path.write_text(card.path.read_text().replace("files/net.onnx", file))
+    precious = path.parent / file
+    precious.parent.mkdir(exist_ok=True)
+    precious.write_bytes(b"old")
+    downloaded = pull(load_card(path))
+    assert downloaded.parent == cache
+    assert downloaded.read_bytes() == CONTENT
+    assert precious.read_bytes() == b"old"
+    assert load_card(path).file == downloaded
 
 
 @pytest.mark.parametrize("old", [None, b"old"])
@@ -175,6 +188,40 @@ def test_a_server_that_accepts_no_connection_is_left_within_5_s(card):
         assert time.monotonic() - started_s < 5
         for client in waiting:
             client.close()
+
+
+PULL = """
+import sys
+import time
+from pathlib import Path
+from streamkit.models.card import load_card
+from streamkit.models.pull import pull
+pull(load_card(Path(sys.argv[1])))
+"""
+
+SILENT_NAME_SERVER = """
+mount --bind {resolv_conf} /etc/resolv.conf && ip link set lo up || exit 77
+exec {python} -c "
+import socket, sys
+silent = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+silent.bind(('127.0.0.1', 53))
+sys.argv = ['pull', '{card}']
+{pull}"
+"""
+
+
+def test_a_name_server_that_is_silent_is_left_within_5_s(card, tmp_path):
+    card.path.write_text(re.sub("url: .*", "url: https://models.example.org/net.onnx", card.path.read_text()))
+    resolv_conf = tmp_path / "resolv.conf"
+    resolv_conf.write_text("nameserver 127.0.0.1\n")
+    script = SILENT_NAME_SERVER.format(resolv_conf=resolv_conf, python=sys.executable, card=card.path, pull=PULL)
+    started_s = time.monotonic()
+    line = ["unshare", "--mount", "--net", "sh", "-c", script]
+    completed = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+    if "ModelError" not in completed.stderr:
+        pytest.skip(f"needs a network and a file system of its own: {completed.stderr}")
+    assert time.monotonic() - started_s < 8  # with the start of Python; 10 s and more by default
+    assert "net.onnx cannot be fetched: Temporary failure in name resolution" in completed.stderr
 
 
 def test_a_slow_server_is_waited_for(card, address):
@@ -270,16 +317,6 @@ def test_a_redirect_to_another_scheme_is_refused(page, card, address):
     assert text.startswith(f"{address}/{page} answers 302 Found")
     assert ("file:///etc/hostname" if page == "file" else "ftp://127.0.0.1:9/net.onnx") in text
     assert networks_in(card.file.parent) == []
-
-
-PULL = """
-import sys
-import time
-from pathlib import Path
-from streamkit.models.card import load_card
-from streamkit.models.pull import pull
-pull(load_card(Path(sys.argv[1])))
-"""
 
 
 @pytest.fixture
