@@ -34,7 +34,7 @@ def test_every_example_has_a_row_and_a_page(hooks):
         ("reference/one.md", "[a](../../ARCHITECTURE.md#threads)", "[a](../architecture.md#threads)"),
         ("rules.md", "[a](figures/README.md#the-rows)", "[a](project/docs/figures/README.md.md)"),
         ("contributing.md", "[a](docs/rules.md#time), [b](SECURITY.md)", "[a](rules.md#time), [b](security.md)"),
-        ("project/readme.md", "[a](docs/rules.md) ![b](docs/street.png)", "[a](../rules.md) ![b](../street.png)"),
+        ("project/readme.md", "[a](docs/rules.md) ![b](docs/assets/page.webp)", "[a](../rules.md) ![b](../assets/page.webp)"),
         ("project/readme.md", "[a](examples) [b](LICENSE)", "[a](examples/index.md) [b](LICENSE.md)"),
         ("rules.md", "[a](tracking.md#x) [b](#time) [c](https://a.example/x)", None),
         ("rules.md", "[a](../nowhere.md) `[b](../README.md)`", None),
