@@ -71,7 +71,15 @@ _LOADED = re.compile(
     r"""|<link\b(?![^>]*\brel=["']?(?:canonical|next|prev))[^>]*\bhref=["']?((?:https?:)?//[^"'\s>]+)"""
     r"""|<\w+[^>]*\bclass=["']?mermaid\b"""  # its script is loaded from another host
 )
-_LANGUAGES = {".md": "markdown", ".yaml": "yaml", ".yml": "yaml", ".py": "python", ".json": "json", ".toml": "toml", ".proto": "protobuf"}
+_LANGUAGES = {
+    ".md": "markdown",
+    ".yaml": "yaml",
+    ".yml": "yaml",
+    ".py": "python",
+    ".json": "json",
+    ".toml": "toml",
+    ".proto": "protobuf",
+}
 _TEXT = (*_LANGUAGES, ".service", ".avsc", ".txt", "")
 
 
