@@ -3,7 +3,7 @@
     python benchmarks/reading.py --model plates --tracks 50
 
 Each track is a plate that moves for 2 s at 25 frames/s, with its own blur and noise on each frame. A track counts as
-right if the last text is exactly the plate's. Prints the rows of the table in docs/read.md.
+right if the last text is exactly the plate's. Prints the rows of a table.
 """
 
 from __future__ import annotations

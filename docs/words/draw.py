@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/open-vocabulary.md and docs/search.md: `python docs/words/draw.py`.
+"""Draw the pictures of docs/open-vocabulary.md and docs/query.md: `python docs/words/draw.py`.
 
 The first is a frame of what `examples/open_vocabulary.yaml` writes; the second shows the best views that three searches
 rank first, in a data set of the same video. Run it in the folder of the checkout.

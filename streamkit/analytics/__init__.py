@@ -3,5 +3,5 @@
 
 `per_source_steps.py` splits a batch into steps of one frame per source, with all tracked objects in common arrays.
 `track_store.py` keeps state in arrays too, one row per track of each source, so a step of 64 sources takes as many
-NumPy calls as a step of one. docs/counting.md has the exact rules.
+NumPy calls as a step of one. docs/analytics.md has the rules.
 """

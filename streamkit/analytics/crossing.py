@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Line crossing by direction. docs/counting.md explains the rules with diagrams."""
+"""Line crossing by direction. docs/analytics.md explains the rules with diagrams."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Occupancy of areas: tracks in each area, since when. docs/counting.md explains the rules with diagrams."""
+"""Occupancy of areas: tracks in each area, since when. docs/analytics.md explains the rules with diagrams."""
 
 from __future__ import annotations
 

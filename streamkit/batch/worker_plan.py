@@ -22,10 +22,7 @@ from streamkit.runtime.multiprocess.process_count import SourceFacts, plan_here
 from streamkit.stages.sources.source import VideoSource
 
 FILE_US = 10_000.0
-"""Lock time of a file beyond its frames, in microseconds, with Parquet: 8 to 12 ms of a core.
-
-See docs/archives-performance.md.
-"""
+"""Lock time of a file beyond its frames, in microseconds, with Parquet: 8 to 12 ms of a core."""
 _PROBE_S = 1.0
 
 

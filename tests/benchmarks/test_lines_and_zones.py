@@ -1,4 +1,4 @@
-"""What lines and zones cost, loosely: the machine may have other things to do. The figure is in docs/counting.md."""
+"""What lines and zones cost, loosely: the machine may have other things to do."""
 
 import time
 

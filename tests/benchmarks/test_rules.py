@@ -27,7 +27,7 @@ def test_its_batches_have_one_frame_of_each_source():
 
 @pytest.mark.alone
 def test_a_thousand_rules_on_64_sources_in_5_ms():
-    """64,000 evaluations a batch, with 1,280 tracked objects, on one core; docs/rule-timing.md has the figures."""
+    """64,000 evaluations a batch, with 1,280 tracked objects, on one core; docs/rules.md states the figure."""
     assert kernels()[1] is not advance
     times_s, event_count = measure("counting", 1000, 64, 20, 60)
     assert event_count > 1000

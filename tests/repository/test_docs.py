@@ -128,16 +128,6 @@ MAX_WORDS = 1200
 MAX_PAGES = 65
 MAX_SITE_WORDS = 55_000
 OPTIONS_OF = {  # the pages that have every option of a stage
-    "line_counter": ["analytics.md"],
-    "zone": ["analytics.md"],
-    "direction": ["motion.md", "analytics.md"],
-    "speed": ["motion.md", "analytics.md"],
-    "proximity": ["motion.md", "analytics.md"],
-    "heatmap": ["motion.md", "analytics.md"],
-    "draw": ["drawing.md"],
-    "classify": ["objects.md"],
-    "embed": ["objects.md"],
-    "read": ["read.md"],
     "email": ["email.md"],
 }
 SHARED = {  # with other emitters: emitters.md has them
@@ -179,6 +169,9 @@ def test_every_pipeline_passes_check(snippet, tmp_path, monkeypatch):
         (tmp_path / "labels.txt").write_text("car\nperson\nbike\n")
     if "visit.mp4" in snippet.text:  # the reader's own video
         shutil.copy(ROOT / "samples" / "street.mp4", tmp_path / "visit.mp4")
+    if "live/gate.m3u8" in snippet.text:  # what another pipeline of the page writes
+        (tmp_path / "live").mkdir()
+        shutil.copy(ROOT / "samples" / "street.mp4", tmp_path / "live" / "gate.m3u8")
     path, text = tmp_path / "pipeline.yaml", snippet.text
     if not re.search(r"^stages:", text, re.MULTILINE):
         text += "\nstages:\n  jsonl: {path: 'out/{source}.jsonl'}\n"

@@ -1,40 +1,27 @@
-"""The pages for Python users: their code runs, the notebook is theirs, and the reference has every attribute."""
+"""The page and the notebook for Python users: their code runs, and the generated reference has every attribute."""
 
 import ast
 import dataclasses
 import functools
 import importlib.util
+import inspect
 import json
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import streamkit
 from streamkit import Detections, Event, Frame
 from streamkit.api.loop import run
-from streamkit.testing.kit import detections, frames
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "python-frames.md").read_text(encoding="utf-8")
-REFERENCE = (ROOT / "docs" / "data-reference.md").read_text(encoding="utf-8")
-TUTORIAL = (ROOT / "docs" / "tutorial-notebook.md").read_text(encoding="utf-8")
-NOT_FOR_USERS = {"__hash__"}
+NOTEBOOK = ROOT / "examples" / "counted_line.ipynb"
 
 
 def blocks(page):
     return re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-
-
-def rows(heading):
-    """The rows of the table under a heading of the reference: the cells of each."""
-    part = re.search(rf"^## {heading}\n(.*?)(?=^#|\Z)", REFERENCE, re.MULTILINE | re.DOTALL)[1]
-    return [[cell.strip() for cell in row.strip("| ").split(" | ")] for row in part.splitlines() if "`" in row[:4]]
-
-
-def names(heading):
-    return {name for row in rows(heading) for name in re.findall(r"`([a-z]\w*)", row[0])}
 
 
 def run_cell(code, namespace):
@@ -78,75 +65,30 @@ def test_the_printed_frame_of_the_page_is_real(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", [Frame, Detections, Event])
-def test_the_reference_has_every_attribute_and_no_other(kind):
-    fields = {field.name for field in dataclasses.fields(kind)}
-    public = {name for name in vars(kind) if not name.startswith("_") and name not in NOT_FOR_USERS}
-    assert names(kind.__name__) - {"table", "rows"} == {name for name in fields | public if not name.startswith("_")}
+def test_the_generated_reference_has_every_attribute(kind):
+    text = inspect.getdoc(kind)
+    attributes = [field.name for field in dataclasses.fields(kind) if not field.name.startswith("_")]
+    assert [name for name in attributes if not re.search(rf"^ +{name}: ", text, re.MULTILINE)] == []
+    members = [getattr(kind, name) for name in vars(kind) if not name.startswith("_") and name not in attributes]
+    assert [member for member in members if not inspect.getdoc(member)] == []
 
 
-def test_the_reference_has_the_attributes_of_tensors():
-    planes = frames(1, pixels=True)[0].nv12()
-    assert names("PixelTensor") == {name for name in vars(planes.y) if not name.startswith("_")}
-    assert names("Nv12Planes") == set(planes._fields)
+@pytest.fixture(scope="module")
+def notebook():
+    return json.loads(NOTEBOOK.read_text(encoding="utf-8"))
 
 
-def test_the_reference_has_the_shapes_and_types_of_a_real_frame(monkeypatch):
-    monkeypatch.chdir(ROOT)
-    frame = next(streamkit.run("samples/street.mp4", model="demo", stages={"track": {}}, device="cpu", limit=1))
-    checked = 0
-    values = {"n": len(frame.detections), "height": frame.height, "width": frame.width}
-    for heading, owner in (("Frame", frame), ("Detections", frame.detections)):
-        for name, type_, _ in rows(heading):
-            if match := re.match(r"\((.*?)\) (\w+)", type_):
-                value = getattr(owner, re.match(r"`(\w+)", name)[1])
-                array = np.asarray(value() if callable(value) else value)
-                shape = tuple(values.get(side) or int(side) for side in re.findall(r"\w+", match[1]))
-                assert (array.shape, str(array.dtype)) == (shape, match[2]), name
-                checked += 1
-    assert checked == 10
+def test_the_links_of_the_notebook_lead_to_files(notebook):
+    text = "".join("".join(cell["source"]) for cell in notebook["cells"])
+    links = re.findall(r"\]\(([^)#]+)", text)
+    assert links
+    assert [link for link in links if not (NOTEBOOK.parent / link).is_file()] == []
 
 
-def test_the_types_of_a_frame_are_those_of_the_reference():
-    frame = Frame("a", 0, 0.0, 6, 4)
-    frame.detections = detections([[0, 0, 1, 1]])
-    frame.emit("seen")
-    for heading, owner in (("Frame", frame), ("Event", frame.events[0]), ("Detections", frame.detections)):
-        for name, type_, _ in rows(heading):
-            attributes = re.findall(r"`(\w+)`", name)
-            for attribute, wanted in zip(
-                attributes, type_.split(", ") if len(attributes) > 1 else [type_], strict=False
-            ):
-                value = getattr(owner, attribute)
-                word = wanted.replace(" of ", " or ").split(" or ")
-                if not wanted.startswith("(") and wanted != "object":
-                    assert type(value).__name__ in [*word, "NoneType" if "None" in word else "", *_arrays(word)], name
-
-
-def _arrays(word):
-    return ["ExtraColumns"] if word[0] == "dict" else []
-
-
-@pytest.fixture
-def notebook_module():
-    spec = importlib.util.spec_from_file_location("notebook", ROOT / "docs" / "notebook.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_notebook_has_the_cells_of_the_tutorial(notebook_module):
-    text = notebook_module.NOTEBOOK.read_text(encoding="utf-8")
-    assert text == notebook_module.text_of(TUTORIAL), "run python docs/notebook.py"
-    code = ["".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
-    assert code[1:] == [block.strip() for block in blocks(TUTORIAL)]
-    for link in re.findall(r"\]\(([^)#]+)", text):
-        assert (notebook_module.NOTEBOOK.parent / link).is_file(), link
-
-
-def test_the_notebook_counts_objects_at_the_line(notebook_module, monkeypatch, capsys, on_the_cpu):
-    monkeypatch.chdir(ROOT / "examples")
+def test_the_notebook_counts_objects_at_the_line(notebook, monkeypatch, capsys, on_the_cpu):
+    monkeypatch.chdir(NOTEBOOK.parent)
     namespace, shown = {}, []
-    for cell in notebook_module.notebook(TUTORIAL)["cells"]:
+    for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
             shown.append(run_cell("".join(cell["source"]), namespace))
     printed = capsys.readouterr().out

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 TUTORIAL = (  # their Python blocks are files, which their pipelines name
     "README.md",
-    *(f"docs/plugins{part}.md" for part in ("", "-families", "-kinds", "-options", "-processes")),
+    *(f"docs/plugins{part}.md" for part in ("", "-families", "-kinds")),
 )
 GUIDES = ("README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")))
 PLACES = ("out/", "videos/", "val2017/", "/", "@")  # of words in commands that name no file of the repository
@@ -73,10 +73,9 @@ def test_the_guides_have_pipelines() -> None:
     assert [page for page in ("README.md", *(f"docs/{name}.md" for name in tasks)) if not pipelines(page)] == []
 
 
-def test_the_tutorial_s_test_passes(checkout: Path) -> None:
-    assert (checkout / "test_doorway.py").is_file()
+def test_the_tutorials_tests_pass(checkout: Path) -> None:
     completed = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_doorway.py"],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_doorway.py", "test_nearest.py"],
         cwd=checkout,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -84,7 +83,7 @@ def test_the_tutorial_s_test_passes(checkout: Path) -> None:
         timeout=60,
     )
     assert completed.returncode == 0, completed.stdout + completed.stderr
-    assert "1 passed" in completed.stdout
+    assert "2 passed" in completed.stdout
 
 
 def frames_with_objects(source: str = "test") -> list[Frame]:

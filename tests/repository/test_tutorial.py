@@ -1,37 +1,27 @@
-"""docs/tutorial-yolo.md: the commands run; families read the outputs that the reference of model cards lists."""
+"""docs/models.md: the commands of its four steps run; families read the outputs that the reference of cards lists."""
 
-import itertools
 import json
 import re
 import shlex
 import shutil
 from pathlib import Path
 
-import av
 import pytest
+from support.clips import start_of
 
 from streamkit.models.card import load_card
 from streamkit.models.derive import derive
 from streamkit.models.families import FAMILIES
 
 ROOT = Path(__file__).resolve().parents[2]
-TUTORIAL = (ROOT / "docs" / "tutorial-yolo.md").read_text()
-CARDS = (ROOT / "docs" / "models-cards.md").read_text()
+PAGE = (ROOT / "docs" / "models.md").read_text()
+STEPS = PAGE.partition("## What is derived")[0]
 
 
 def commands(page: str) -> list[list[str]]:
     blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
     lines = [line for block in blocks for line in block.splitlines() if line.startswith("streamkit ")]
     return [shlex.split(line)[1:] for line in lines]
-
-
-def start_of(video: Path, path: Path, frames: int) -> None:
-    """Copy the first frames of a video, without encoding them again."""
-    with av.open(str(video)) as source, av.open(str(path), "w") as target:
-        stream = target.add_stream_from_template(source.streams.video[0])
-        for packet in itertools.islice(source.demux(video=0), frames):
-            packet.stream = stream
-            target.mux(packet)
 
 
 @pytest.fixture
@@ -54,9 +44,9 @@ def best(request, tmp_path, root):
 
 @pytest.mark.parametrize("best", ["demo", pytest.param("yolov8n", marks=pytest.mark.long)], indirect=True)
 def test_the_commands_of_the_tutorial_run(best, here):
-    (text,) = re.findall(r"Save this as `count.yaml`:\n\n```yaml\n(.*?)```", TUTORIAL, re.DOTALL)
+    (text,) = re.findall(r"Save this as `count.yaml`:\n\n```yaml\n(.*?)```", STEPS, re.DOTALL)
     (best / "count.yaml").write_text(text)
-    steps = commands(TUTORIAL)
+    steps = commands(STEPS)
     assert [step[0] for step in steps] == ["models", "check", "count.yaml", "models"]
     outputs = []
     for step in steps:
@@ -77,7 +67,7 @@ def test_the_commands_of_the_tutorial_run(best, here):
 
 def test_the_card_on_the_page_is_what_the_command_writes(test_data, tmp_path):
     shutil.copy(test_data / "models" / "yolov8n_640_deq_dyn.onnx", tmp_path / "best.onnx")
-    assert f"```yaml\n{derive(tmp_path / 'best.onnx').text(tmp_path)}```" in CARDS
+    assert f"```yaml\n{derive(tmp_path / 'best.onnx').text(tmp_path)}```" in PAGE
 
 
 SIZES = {"N": "N", "A": 84, "Q": 60, "K": 50, "P": 17, "M": 32, "D": 128, "T": 25, "h": 40, "w": 44}

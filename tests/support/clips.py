@@ -1,5 +1,6 @@
 """Small videos made by PyAV for the tests."""
 
+import itertools
 from fractions import Fraction
 from pathlib import Path
 
@@ -180,3 +181,12 @@ def packed(path: Path, frames: int = 30, *, dropped: tuple[int, ...] = ()) -> Pa
             packet.is_keyframe = payload[payload.index(_MPEG4_PICTURE) + 4] >> 6 == 0
             output.mux_one(packet)
     return path
+
+
+def start_of(video: Path, path: Path, frames: int) -> None:
+    """Copy the first frames of a video, without encoding them again."""
+    with av.open(str(video)) as source, av.open(str(path), "w") as target:
+        stream = target.add_stream_from_template(source.streams.video[0])
+        for packet in itertools.islice(source.demux(video=0), frames):
+            packet.stream = stream
+            target.mux(packet)

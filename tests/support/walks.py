@@ -79,7 +79,7 @@ def passes(line, p, q):
 
 
 def crossings(line, places, times, *, margin, debounce=0.0, track_ttl=10.0):
-    """Return (frame, direction) of a track's crossings, as defined in docs/counting.md."""
+    """Return (frame, direction) of a track's crossings, as defined in docs/analytics.md."""
     crossed = []
     last = None
     seen = None

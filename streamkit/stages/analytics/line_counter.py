@@ -27,7 +27,7 @@ class LineCounter(ShapeAnalytics):
 
     `in` is from left to right of the line as drawn, seen from its first point toward the next. A track counts once it
     is `margin` away on the other side after it was as far away on this side: jitter on the line counts nothing, each
-    real crossing counts. docs/counting.md has the exact rules with diagrams.
+    real crossing counts. docs/analytics.md has the rules with diagrams.
 
     `crossed` has `direction`, `label`, `in` and `out` (the line's counts so far), `at_s` (the time of the crossing),
     `attributes` if the object has any, and `line` if lines have names. `counted` has `in`, `out`, `from_s`, `to_s` and

@@ -45,7 +45,7 @@ class RuleStage(SlotStage):
     A condition is an expression in CEL, the Common Expression Language, such as `count(person in zone.door) > 5 for
     10s`, `absent(guard)`, or `class == "truck" and speed > 50`. A condition that names a property of an object (class,
     score, speed, attributes.color, in_zone(...)) is evaluated for each track; others for the whole frame.
-    docs/rule-language.md lists every name and function; docs/rules.md explains events, docs/rule-timing.md timing.
+    docs/rule-language.md lists every name and function; docs/rules.md explains events and timing.
 
     Functions: count(CONDITION), present(CONDITION), absent(CONDITION), occupancy(ZONE), event(STAGE.KIND),
     events(STAGE.KIND), in_zone(ZONE), dwell_s(ZONE). Of an object: class, score, x1, y1, x2, y2, width, height, area,

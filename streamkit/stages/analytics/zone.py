@@ -27,7 +27,7 @@ class Zone(ShapeAnalytics):
     Emits `entered`, `left`, `loitering`, `overcrowded`, `cleared` and `occupancy`.
 
     A track is in while its anchor lies in the area. It is out when its anchor lies outside by `margin` or more, or when
-    it is not seen for longer than `track_ttl`. docs/counting.md has the exact rules with diagrams.
+    it is not seen for longer than `track_ttl`. docs/analytics.md has the rules with diagrams.
 
     `entered` has `label`, `count` (the tracks now in the area), `at_s`, and `appeared: true` if the track was first
     seen in the area. `left` has `label`, `count`, `dwell_s`, `at_s`, and `lost: true` if it was last seen in the area.
