@@ -22,9 +22,9 @@ def page() -> Iterator[str]:
 def _parts() -> Iterator[str]:
     yield "# Record fields\n"
     yield (
-        f"Every field of the schema `{SCHEMA}`. [Records](../schema.md) has examples, [record formats]"
-        "(../schema.md#get-the-schemas) the JSON Schema, Avro and Protobuf files, whose field numbers are in the "
-        "column *number*. Records may have further keys, such as a plugin's columns.\n"
+        f"Every field of the schema `{SCHEMA}`. [Records](../schema.md) has examples and the JSON Schema, Avro and "
+        "Protobuf files, whose field numbers are in the column *number*. Records may have further keys, such as a "
+        "plugin's columns.\n"
     )
     schemas = json_schema()["$defs"]
     for group in groups():
