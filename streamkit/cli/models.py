@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,13 @@ models.add_command(convert)
 @models.command("list")
 def models_list() -> int:
     """List the built-in cards, and whether their files are present."""
+    for line in card_lines():
+        echo(line)
+    return 0
+
+
+def card_lines() -> Iterator[str]:
+    """The shipped cards, one a line: name, task, family, input size, license, and whether the file is present."""
     from streamkit.models.card import list_cards, load_card
 
     for path in list_cards():
@@ -34,8 +41,7 @@ def models_list() -> int:
             "ready" if card.file.is_file() else ("streamkit models pull " + card.name if card.url else "file missing")
         )
         size = "x".join(map(str, card.input.size))
-        echo(f"{card.name:14} {card.task:8} {card.family:10} {size:9} {card.license:12} {there}")
-    return 0
+        yield f"{card.name:14} {card.task:8} {card.family:10} {size:9} {card.license:12} {there}"
 
 
 @models.command("pull")
