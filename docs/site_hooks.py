@@ -30,6 +30,7 @@ if str(DOCS) not in sys.path:
 import reference_pages  # noqa: E402, F401  # while its folder is in the path: MkDocs removes it after this file
 
 PROJECT = {
+    "AGENTS.md": "project/agents.md",
     "ARCHITECTURE.md": "architecture.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 _TITLE = re.compile(r"^# +(.+?) *$", re.MULTILINE)
+_FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
 _STAGES = "reference/stages/"
 _HTML = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
@@ -99,7 +100,7 @@ def page_html(place: str, text: str, pages: Mapping[str, str], folder: Path) -> 
     from markdown_it import MarkdownIt
 
     markdown = MarkdownIt("commonmark").enable("table")
-    tokens = markdown.parse(text)
+    tokens = markdown.parse(_FRONT_MATTER.sub("", text))
     anchors: set[str] = set()
     for index, token in enumerate(tokens):
         if token.type == "heading_open":

@@ -296,6 +296,15 @@ def test_no_page_is_too_long_to_read():
     assert too_long == {}, f"the limit is {MAX_WORDS} words: split these pages by task"
 
 
+def test_the_skill_of_coding_agents_is_short_and_says_when_it_is_used():
+    text = text_of("docs/skills/streamkit-pipelines/SKILL.md")
+    _, head, body = text.split("---\n", 2)
+    described = yaml.safe_load(head)
+    assert described["name"] == "streamkit-pipelines"
+    assert described["description"]
+    assert len(body.split()) <= 600
+
+
 def test_headings_have_the_anchors_that_github_gives_them(monkeypatch):
     page = '# A & B\n\n## `of:` objects, *when*\n\n## Same\n## Same\n```sh\n# no heading\n```\n<a id="by-hand"></a>\n'
     monkeypatch.setattr(Path, "read_text", lambda *_, **__: page)
