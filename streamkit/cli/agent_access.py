@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from streamkit.core.yaml_tree import YamlNode
 
 _SECRET_KEY = re.compile(r"pass|token|secret|credential|api_key|authorization", re.IGNORECASE)
+_QUOTED = re.compile(r"""["']([^"']*)["']""")
+_NO_FILE = re.compile(r"\0|\n|\A/dev/video\d+\Z")  # a text of several lines, or a webcam
 _MIN_SECRET = 4  # shorter texts, such as a port, appear in messages by chance
 _INPUT_OPTIONS = frozenset({"model"})
 
@@ -47,13 +49,13 @@ def texts(node: YamlNode, keys: tuple[str, ...] = ()) -> Iterator[YamlText]:
         yield YamlText(node, keys)
 
 
-def secrets_of(text: str, scalars: Sequence[YamlText]) -> list[str]:
+def secrets_of(text: str, scalars: Sequence[YamlText]) -> set[str]:
     """The values of a YAML that no answer may contain: of environment variables, and of keys such as `password`."""
     from streamkit.core.yaml_tree import variables
 
     values = [value for name in variables(text) if (value := _variable(name)) is not None]
     values += [scalar.node.value for scalar in scalars if any(map(_SECRET_KEY.search, scalar.keys))]
-    return sorted({value for value in values if len(value) >= _MIN_SECRET}, key=len, reverse=True)
+    return {value for value in values if len(value) >= _MIN_SECRET}
 
 
 def _variable(name: str) -> str | None:
@@ -66,7 +68,7 @@ def _variable(name: str) -> str | None:
 def without_secrets(answer: Any, secrets: Sequence[str]) -> Any:
     """An answer with these texts, and the passwords of addresses, replaced by `***`."""
     if isinstance(answer, dict):
-        return {key: without_secrets(child, secrets) for key, child in answer.items()}
+        return {without_secrets(key, secrets): without_secrets(child, secrets) for key, child in answer.items()}
     if isinstance(answer, list):
         return [without_secrets(child, secrets) for child in answer]
     if not isinstance(answer, str):
@@ -99,18 +101,18 @@ def reading_problems(scalars: Sequence[YamlText], base: Path, folders: Sequence[
             "the server with another --folder"
         )
         for scalar in scalars
-        if (path := _path_of(scalar.node.value)) is not None and not is_within(base / path, folders)
+        if not all(is_within(base / path, folders) for path in _paths_of(scalar.node.value))
     ]
 
 
-def _path_of(text: str) -> str | None:
-    """The path that a text may be; None for addresses and for texts that no path looks like."""
-    scheme, separator, rest = text.partition("://")
-    if separator:
-        return rest if scheme.lower() == "file" else None
-    if "\0" in text or "\n" in text:
-        return None
-    return str(Path.home()) if text.startswith("~") else text
+def _paths_of(text: str) -> Iterator[str]:
+    """The paths that a text may be, or may quote, as in `plate in file("plates.txt")`; none for an address."""
+    for part in (text, *_QUOTED.findall(text)):
+        scheme, separator, rest = part.partition("://")
+        if not separator and not _NO_FILE.search(part):
+            yield str(Path.home()) if part.startswith("~") else part.removeprefix("file:")
+        elif scheme.lower() == "file":
+            yield rest
 
 
 def sending_problems(graph: Graph, scalars: Sequence[YamlText]) -> list[Problem]:

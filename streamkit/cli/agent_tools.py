@@ -53,13 +53,11 @@ class AgentPipeline:
         text: the YAML.
         path: its file, which need not exist.
         scalars: its texts.
-        secrets: values that no answer may contain.
     """
 
     text: str
     path: Path
     scalars: list[YamlText]
-    secrets: list[str]
 
 
 class AgentTools:
@@ -75,6 +73,11 @@ class AgentTools:
         self.folder = folder.resolve()
         self.scratch = scratch.resolve()
         self.allow_write = allow_write
+        self._secrets: set[str] = set()
+
+    def without_secrets(self, answer: Any) -> Any:
+        """Return an answer with the secrets of every pipeline so far replaced: a result file has those of its run."""
+        return without_secrets(answer, sorted(self._secrets, key=len, reverse=True))
 
     def list_stages(self) -> str:
         """List the stages of a pipeline, one a line: name, kind, what it reads and writes, what it does."""
@@ -103,21 +106,18 @@ class AgentTools:
 
         warnings: list[Problem] = []
         problems: list[Problem] = []
-        secrets: list[str] = []
         try:
             pipeline = self._pipeline(yaml, path)
-            secrets = pipeline.secrets
             config = read(pipeline.path, text=pipeline.text)
             warnings = config.warnings
             check(config, placement=assign_sources, open_files=True)
         except ConfigError as error:
             problems = error.problems
-        answer = {
+        return {
             "ok": not problems,
             "problems": list(map(_place, problems)),
             "warnings": list(map(_place, sorted(set(warnings)))),
         }
-        return dict(without_secrets(answer, secrets))
 
     def run_pipeline(
         self,
@@ -136,8 +136,7 @@ class AgentTools:
         output = self._output(output_folder)
         self._check_outputs(pipeline, output)
         answer, messages, ended = self._job(pipeline, {"limit": frames}, output, timeout_s)
-        report = {"ended": ended, **_selected(answer, output), "messages": messages}
-        return dict(without_secrets(report, pipeline.secrets))
+        return {"ended": ended, **_selected(answer, output), "messages": messages}
 
     def read_records(
         self,
@@ -179,8 +178,7 @@ class AgentTools:
         job = {"source": source, "frame": frame, "image": str(image)}
         _, messages, ended = self._job(pipeline, job, output, timeout_s)
         if ended != "complete" or not image.is_file():
-            text = "\n".join(messages) or f"the frame was not drawn: {ended}"
-            raise StreamkitError(str(without_secrets(text, pipeline.secrets)))
+            raise StreamkitError("\n".join(messages) or f"the frame was not drawn: {ended}")
         return image.read_bytes()
 
     def _registry(self) -> Registry:
@@ -201,8 +199,9 @@ class AgentTools:
         text = read_file(file) if path else yaml
         root, _ = load(text, str(file))
         scalars = list(texts(root))
+        self._secrets |= secrets_of(text, scalars)
         refuse(reading_problems(scalars, file.parent, self._readable_folders()))
-        return AgentPipeline(text, file, scalars, secrets_of(text, scalars))
+        return AgentPipeline(text, file, scalars)
 
     def _readable_folders(self) -> list[Path]:
         """The folders that agents may read: also those of the shipped models and videos."""
@@ -238,12 +237,9 @@ class AgentTools:
         from streamkit.config.pipeline_config import read
 
         folders = [self.scratch, *([self.folder] if self.allow_write else [])]
-        try:
-            graph = build(read(pipeline.path, text=pipeline.text))
-            sending = [] if self.allow_write else sending_problems(graph, pipeline.scalars)
-            refuse(sending + writing_problems(pipeline.scalars, output, folders))
-        except ConfigError as error:
-            raise ConfigError(without_secrets(str(error), pipeline.secrets)) from None
+        graph = build(read(pipeline.path, text=pipeline.text))
+        sending = [] if self.allow_write else sending_problems(graph, pipeline.scalars)
+        refuse(sending + writing_problems(pipeline.scalars, output, folders))
 
     def _job(
         self, pipeline: AgentPipeline, job: Mapping[str, Any], output: Path, timeout_s: float

@@ -16,7 +16,6 @@ import click
 from streamkit.cli.agent_tools import AgentTools
 from streamkit.cli.common import echo
 from streamkit.core.errors import StreamkitError, needs
-from streamkit.core.masking import mask
 from streamkit.core.version import __version__
 
 if TYPE_CHECKING:
@@ -76,14 +75,14 @@ def make_server(tools: AgentTools) -> MCPServer[Any]:
     texts: tuple[Callable[..., str], ...] = (tools.list_stages, tools.explain_stage, tools.list_models)
     tables: tuple[Callable[..., dict[str, Any]], ...] = (tools.check_pipeline, tools.read_records)
     for tool in (*texts, *tables):
-        server.add_tool(_answering(tool), annotations=reading, structured_output=tool in tables)
-    server.add_tool(_answering(tools.run_pipeline), annotations=running)
-    server.add_tool(_answering(tools.draw_frame), annotations=running, structured_output=False)
+        server.add_tool(_answering(tool, tools), annotations=reading, structured_output=tool in tables)
+    server.add_tool(_answering(tools.run_pipeline, tools), annotations=running)
+    server.add_tool(_answering(tools.draw_frame, tools), annotations=running, structured_output=False)
     return server
 
 
-def _answering(tool: Callable[..., Any]) -> Callable[..., Any]:
-    """A tool that answers an error with what to do, without secrets of addresses, and bytes as a PNG."""
+def _answering(tool: Callable[..., Any], tools: AgentTools) -> Callable[..., Any]:
+    """A tool that answers an error with what to do, and bytes as a PNG; no answer has a secret."""
     from mcp.server.mcpserver import Image
     from mcp.server.mcpserver.exceptions import ToolError
 
@@ -92,8 +91,8 @@ def _answering(tool: Callable[..., Any]) -> Callable[..., Any]:
         try:
             content = tool(*args, **arguments)
         except StreamkitError as error:
-            raise ToolError(mask(str(error))) from None
-        return Image(data=content, format="png") if isinstance(content, bytes) else content
+            raise ToolError(tools.without_secrets(str(error))) from None
+        return Image(data=content, format="png") if isinstance(content, bytes) else tools.without_secrets(content)
 
     answer.__signature__ = _described(inspect.signature(tool, eval_str=True))  # type: ignore[attr-defined]
     return answer

@@ -18,8 +18,12 @@ import pytest
 
 pytest.importorskip("mcp")
 from anyio.from_thread import start_blocking_portal
+from click.testing import CliRunner
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
+
+from streamkit.cli import cli
+from streamkit.core.errors import MissingPackage
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRET = "correct-horse-battery"
@@ -307,6 +311,7 @@ def test_a_line_that_is_no_record_is_reported(agent, folder):
         "file:///etc/hostname",
         "samples/../../outside.mp4",
         "~/video.mp4",
+        "file:/etc/hostname",
     ],
 )
 def test_a_pipeline_that_reads_outside_of_the_working_folder_is_refused(agent, reads):
@@ -316,6 +321,18 @@ def test_a_pipeline_that_reads_outside_of_the_working_folder_is_refused(agent, r
     assert problem["message"].startswith("sources.street leads out of the working folder")
     assert "sources.street leads out of the working folder" in agent.error("run_pipeline", yaml=yaml)
     assert "sources.street leads out of the working folder" in agent.error("draw_frame", yaml=yaml)
+
+
+def test_a_webcam_may_be_read(agent):
+    yaml = HEAD.replace("samples/street.mp4", "/dev/video7")
+    messages = [problem["message"] for problem in agent.values("check_pipeline", yaml=yaml)["problems"]]
+    assert [message for message in messages if "working folder" in message] == []
+
+
+def test_a_file_that_a_condition_names_is_in_the_working_folder(agent):
+    yaml = TRACK + """  known: {stage: rule, when: 'count(label in file("/etc/hostname")) > 0'}\n"""
+    (problem,) = agent.values("check_pipeline", yaml=yaml)["problems"]
+    assert problem["message"].startswith("stages.known.when leads out of the working folder")
 
 
 @pytest.mark.parametrize(
@@ -363,6 +380,19 @@ def test_no_answer_has_a_secret(agent):
     assert SECRET not in agent.error("run_pipeline", yaml=yaml + "  jsonl: {path: '/${HOOK_SECRET}'}\n")
 
 
+def test_records_and_outputs_of_a_run_have_no_secret(agent):
+    color = '  classify: {model: color, of: detect, attribute: "${HOOK_SECRET}"}\n'
+    yaml = TRACK + color + '  jsonl: {path: a.jsonl}\n  csv: {path: "${HOOK_SECRET}.csv"}\n'
+    report = agent.values("run_pipeline", yaml=yaml, frames=4)
+    assert report["ended"] == "complete"
+    records, table = map(Path, report["outputs"])
+    assert table.name == "***.csv"
+    assert SECRET in records.read_text()
+    text = agent.text("read_records", path=str(records))
+    assert '"***": {' in text
+    assert SECRET not in text
+
+
 def test_a_run_that_takes_too_long_is_stopped(agent):
     yaml = "sources:\n  ever: {stage: test_pattern, pace: realtime}\nstages:\n  csv: {path: a.csv}\n"
     report = agent.values("run_pipeline", yaml=yaml, frames=10000, timeout_s=4)
@@ -391,6 +421,12 @@ def test_a_page_of_another_site_does_not_reach_the_server(server_url):
     assert hostile.status_code == 421
     hostile = httpx.post(server_url, headers={"Origin": "http://evil.example"}, json={})
     assert hostile.status_code == 403
+
+
+def test_without_the_package_the_command_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mcp.server", None)
+    with pytest.raises(MissingPackage, match=r"streamkit mcp needs the package mcp; install it with: .*\[mcp\]"):
+        CliRunner().invoke(cli, ["mcp", "--folder", "."], catch_exceptions=False, standalone_mode=False)
 
 
 def test_a_port_in_use_is_an_error(server_url):
