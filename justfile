@@ -59,9 +59,9 @@ wheel:
 try-wheel:
     STREAMKIT_WHEEL=dist python -m pytest tests/repository/test_wheel.py
 
-# Check that a tag names the version of the package, as v0.1.0 does.
-check-tag $tag:
-    @version=$(python -c 'import streamkit; print(streamkit.__version__)') && test "$tag" = "v$version" || { echo "the tag $tag is not v$version, the version in streamkit/core/version.py" >&2; exit 1; }
+# Check that a tag names the version of the package, as v0.1.0 does, and that the repository's address is set.
+check-tag tag:
+    @python docs/project_urls.py {{ quote(tag) }}
 
 # Run the soaks, which take about three hours, and write a dated report into docs/soaks/.
 soak *args:

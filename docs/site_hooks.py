@@ -6,12 +6,15 @@ page that shows the file, so the site needs no other host.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib.util
+import inspect
 import itertools
 import posixpath
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +30,7 @@ if str(DOCS) not in sys.path:
 import reference_pages  # noqa: E402, F401  # while its folder is in the path: MkDocs removes it after this file
 
 PROJECT = {
+    "AGENTS.md": "project/agents.md",
     "ARCHITECTURE.md": "architecture.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
@@ -61,6 +65,11 @@ PACKAGE = {
 }
 """What `import streamkit` offers, by task."""
 
+_SUMMARY = "Video analytics pipelines as a YAML: decode, detect, track, count, draw, record and send, on a GPU or a CPU"
+page_texts: dict[str, str] = {}
+"""The Markdown of the pages that a build has read, by their place; `on_post_build` writes it beside the HTML."""
+
+_API_BLOCK = re.compile(r"^::: ([\w.]+)\n(?:    options: .*\n)?", re.MULTILINE)
 _LAST = "---\nsearch:\n  boost: 0.2\n---\n\n"  # front matter of pages that a search should find last
 
 _LINK = re.compile(r"(?<=\]\()([^()\s]+)(?=\))")
@@ -277,7 +286,42 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Lead links to files outside docs/ to their pages, and draw diagrams that are chains."""
-    return _MERMAID.sub(_chain, relinked(page.file.src_uri, markdown))
+    text = relinked(page.file.src_uri, markdown)
+    page_texts[page.file.src_uri] = _API_BLOCK.sub(lambda block: "\n".join(_api_text(block[1])), text)
+    return _MERMAID.sub(_chain, text)
+
+
+def _api_text(name: str) -> Iterator[str]:
+    """The signatures and docstrings of a module's public names, or of one name, as Markdown."""
+    documented = _imported(name)
+    if not inspect.ismodule(documented):
+        yield from _signature_text(name.rpartition(".")[2], documented, "###")
+        return
+    yield inspect.getdoc(documented) or ""
+    for public in documented.__all__:
+        yield from _signature_text(public, getattr(documented, public), "###")
+
+
+def _signature_text(name: str, documented: Any, marks: str) -> Iterator[str]:
+    """The signature and the docstring of a class or a function, and of the public methods of a class."""
+    yield f"\n{marks} `{name}`\n"
+    if not callable(documented):
+        return
+    with contextlib.suppress(ValueError, TypeError):  # some types have no signature
+        yield f"```python\n{name}{inspect.signature(documented)}\n```\n"
+    yield inspect.getdoc(documented) or ""
+    methods = vars(documented).items() if inspect.isclass(documented) else ()
+    for method, function in methods:
+        if inspect.isfunction(function) and not method.startswith("_"):
+            yield from _signature_text(f"{name}.{method}", function, "####")
+
+
+def _imported(name: str) -> Any:
+    """The module or the public name that a dotted name stands for."""
+    module, _, attribute = name.rpartition(".")
+    if importlib.util.find_spec(module) is not None and hasattr(importlib.import_module(module), attribute):
+        return getattr(importlib.import_module(module), attribute)
+    return importlib.import_module(name)
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
@@ -299,15 +343,51 @@ def _chain(found: re.Match[str]) -> str:
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Remove source maps of the theme's scripts, and reject pages that load something from another host."""
+    """Write the pages as Markdown, remove source maps, and reject pages that load something from another host."""
     from mkdocs.exceptions import PluginError
 
     site = Path(config.site_dir)
+    assert config.nav is not None
+    (site / "llms.txt").write_text("\n".join(llms_text(config.nav, page_texts)) + "\n", encoding="utf-8")
+    for place, text in page_texts.items():
+        (site / place).write_text(text, encoding="utf-8")
     for path in site.rglob("*.map"):
         path.unlink()
     for path in site.rglob("*.html"):
         if found := foreign(path.read_text(encoding="utf-8")):
             raise PluginError(f"{path.relative_to(site)} loads {found} from another host, and the site works offline")
+
+
+def llms_text(nav: list[Any], texts: Mapping[str, str]) -> Iterator[str]:
+    """The lines of llms.txt: every page of the navigation, by section, with its title and its first sentence.
+
+    Args:
+        nav: the navigation.
+        texts: the Markdown of the pages, by their place.
+    """
+    yield f"# streamkit\n\n> {_SUMMARY}\n"
+    yield "Each page is Markdown. `streamkit mcp` offers tools to list stages, and to check and run a pipeline."
+    for entry in nav:
+        title, below = next(iter(entry.items())) if isinstance(entry, dict) else ("Start", [entry])
+        yield f"\n## {title}\n"
+        for place in _names(below if isinstance(below, list) else [below]):
+            heading = re.search(r"^# +(.+)$", texts[place], re.MULTILINE)
+            yield f"- [{place if heading is None else heading[1]}]({place}){_about(texts[place])}"
+
+
+def _names(nav: list[Any]) -> Iterator[str]:
+    """Yield the pages of the navigation."""
+    for entry in nav:
+        value = next(iter(entry.values())) if isinstance(entry, dict) else entry
+        yield from _names(value) if isinstance(value, list) else [value]
+
+
+def _about(text: str) -> str:
+    """The first sentence of a page after a colon; empty if it begins with no text."""
+    paragraphs = (part for part in text.split("\n\n") if part[:1].isalpha() or part[:1] == "`" != part[1:2])
+    first = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(next(paragraphs, "").split()))
+    sentence = re.match(r".*?[.:](?= |$)", first)
+    return "" if sentence is None else f": {sentence[0].rstrip(':.')}"
 
 
 def foreign(html: str) -> str:

@@ -24,6 +24,7 @@ from streamkit.cli.eval import evaluate
 from streamkit.cli.export import export
 from streamkit.cli.init import init
 from streamkit.cli.inspect import check, doctor, explain, graph, list_, schema, test
+from streamkit.cli.mcp import mcp
 from streamkit.cli.models import models
 from streamkit.cli.query import query
 from streamkit.cli.run import run
@@ -112,6 +113,7 @@ for command in (
     models,
     doctor,
     docs,
+    mcp,
 ):
     cli.add_command(command)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `docs`: opens the documentation, which is part of the installation."""
+"""The command `docs`: opens the documentation, which is part of the installation, or prints a page of it."""
 
 from __future__ import annotations
 
@@ -11,45 +11,63 @@ import click
 
 from streamkit.cli.common import echo
 from streamkit.core.errors import StreamkitError
-from streamkit.core.text import install_command
 
 PACKAGE = Path(__file__).resolve().parents[1]
 
 
 @click.command()
-def docs() -> None:
-    """Open the documentation in a browser, and print its address. It needs no network."""
+@click.argument("page", required=False)
+def docs(page: str | None) -> None:
+    """Open the documentation in a browser, and print its address. It needs no network.
+
+    With PAGE, such as rules or reference/stages/track, print that page as Markdown; `docs all` lists the pages.
+    """
     import webbrowser
 
-    page = first_page()
-    echo(page.as_uri())
-    if page.suffix != ".html":
-        command = f"{install_command('docs')} && python -m mkdocs build"
-        echo(f"the site is not built, so this is the first page of its text; to build the site: {command}", err=True)
-    elif has_screen():
-        webbrowser.open(page.as_uri())
+    from streamkit.cli.docs_pages import page_text
+
+    if page is not None:
+        echo(page_text(docs_folder(), page))
+        return
+    address = first_page().as_uri()
+    echo(address)
+    if has_screen():
+        webbrowser.open(address)
 
 
-def first_page(package: Path = PACKAGE) -> Path:
-    """Return the first page: of the site in a checkout, if it is built, else of its Markdown; of a wheel's site.
+def docs_folder(package: Path = PACKAGE) -> Path:
+    """Return the folder of the pages as Markdown: of a checkout, or of a wheel.
 
     Args:
         package: the folder of the package.
 
     Raises:
-        StreamkitError: the wheel has no site.
+        StreamkitError: the installation has no pages.
     """
     checkout = package.parent
-    if (checkout / "mkdocs.yml").is_file():
-        site = checkout / "site" / "index.html"
-        return site if site.is_file() else checkout / "docs" / "index.md"
-    site = package / "docs_site" / "index.html"
-    if site.is_file():
-        return site
-    raise StreamkitError(
-        f"this installation has no documentation in {site.parent}; streamkit list, and streamkit explain STAGE, "
-        "describe the stages"
-    )
+    folder = checkout / "docs" if (checkout / "mkdocs.yml").is_file() else package / "docs_site"
+    if not (folder / "index.md").is_file():
+        raise StreamkitError(
+            f"this installation has no documentation in {folder}; streamkit list, and streamkit explain STAGE, "
+            "describe the stages"
+        )
+    return folder
+
+
+def first_page(package: Path = PACKAGE) -> Path:
+    """Return the first page: of the site, if the installation has it, else of the pages converted to HTML.
+
+    Args:
+        package: the folder of the package.
+
+    Raises:
+        StreamkitError: the installation has no pages, or they cannot be converted.
+    """
+    from streamkit.cli.docs_pages import convert
+
+    folder = docs_folder(package)
+    site = (package.parent / "site" if folder.name == "docs" else folder) / "index.html"
+    return site if site.is_file() else convert(folder)
 
 
 def has_screen() -> bool:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,13 @@ models.add_command(convert)
 @models.command("list")
 def models_list() -> int:
     """List the built-in cards whose networks are present or can be downloaded, then the names of the others."""
+    for line in card_lines():
+        echo(line)
+    return 0
+
+
+def card_lines() -> Iterator[str]:
+    """Yield what `list` shows: the cards whose networks are present or can be downloaded, and the names of others."""
     from streamkit.models.card import AUTO, DEFAULT_CARD, list_cards, load_card
 
     without_network = []
@@ -36,11 +43,10 @@ def models_list() -> int:
             continue
         there = "ready" if card.file.is_file() else f"streamkit models pull {card.name}"
         size = "x".join(map(str, card.input.size))
-        echo(f"{card.name:15} {card.task:8} {card.family:10} {size:9} {card.license:12} {there}")
-    echo(f"{AUTO}: {DEFAULT_CARD}, which is downloaded when a pipeline names it")
+        yield f"{card.name:15} {card.task:8} {card.family:10} {size:9} {card.license:12} {there}"
+    yield f"{AUTO}: {DEFAULT_CARD}, which is downloaded when a pipeline names it"
     if without_network:
-        echo(f"Networks that you export yourself, as the note in the card says: {', '.join(without_network)}")
-    return 0
+        yield f"Networks that you export yourself, as the note in the card says: {', '.join(without_network)}"
 
 
 @models.command("pull")

@@ -1,5 +1,6 @@
 """The commands of justfile, workflows and commit hooks exist and agree with pyproject.toml."""
 
+import importlib.util
 import re
 import subprocess
 import tomllib
@@ -9,6 +10,7 @@ import pytest
 import yaml
 
 from streamkit import __version__
+from streamkit.core.version import REPOSITORY
 
 ROOT = Path(__file__).resolve().parents[2]
 JUSTFILE = (ROOT / "justfile").read_text()
@@ -62,10 +64,11 @@ def test_the_gate_checks_style_types_and_docs_by_the_same_recipes():
 
 
 def test_continuous_integration_covers_every_python_version():
-    lowest = int(re.fullmatch(r">=3\.(\d+)", PROJECT["requires-python"])[1])
-    versions = matrix("ci.yml", "gate", "python")
-    assert versions == [f"3.{minor}" for minor in range(lowest, lowest + len(versions))]
-    assert "3.14" in versions
+    versions = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
+    assert versions == ["3.11", "3.12", "3.13", "3.14"] == matrix("ci.yml", "gate", "python")
+    assert PROJECT["requires-python"] == f">={versions[0]}"
+    for page in ("README.md", "CONTRIBUTING.md", "docs/index.md", "docs/start.md"):
+        assert f"Python {versions[0]} to {versions[-1]}" in (ROOT / page).read_text(encoding="utf-8"), page
 
 
 def test_a_release_is_tested_before_it_is_published_without_a_password():
@@ -80,12 +83,75 @@ def test_a_release_is_tested_before_it_is_published_without_a_password():
     assert "secrets." not in (ROOT / ".github" / "workflows" / "release.yml").read_text()
 
 
-@pytest.mark.parametrize(("tag", "passes"), [(f"v{__version__}", True), (__version__, False), ("v0.0.1", False)])
-def test_a_tag_that_is_not_the_version_is_refused(tag, passes):
-    completed = subprocess.run(["just", "check-tag", tag], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (completed.returncode == 0) is passes
-    if not passes:
-        assert f"the tag {tag} is not v{__version__}, the version in streamkit/core/version.py\n" in completed.stderr
+@pytest.fixture(scope="module")
+def urls():
+    pytest.importorskip("hatchling")
+    spec = importlib.util.spec_from_file_location("project_urls", ROOT / "docs" / "project_urls.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+HOME = "https://code.example/team/streamkit"
+PLACEHOLDER = "https://repository.invalid/streamkit"
+WRONG_TAG = "the tag v0.0.1 is not v1.2.3, the version in streamkit/core/version.py"
+NO_ADDRESS = f"REPOSITORY in streamkit/core/version.py is the placeholder {PLACEHOLDER}; write the repository's address"
+
+
+@pytest.mark.parametrize(
+    ("tag", "repository", "problems"),
+    [
+        ("v1.2.3", HOME, []),
+        ("v0.0.1", HOME, [WRONG_TAG]),
+        ("v1.2.3", PLACEHOLDER, [NO_ADDRESS]),
+        ("v0.0.1", PLACEHOLDER, [WRONG_TAG, NO_ADDRESS]),
+    ],
+)
+def test_a_release_has_the_version_as_its_tag_and_the_repository_s_address(urls, tag, repository, problems):
+    assert urls.release_problems(tag, "1.2.3", repository) == problems
+
+
+def test_check_tag_refuses_what_must_not_be_released(urls):
+    completed = subprocess.run(["just", "check-tag", "0.0.1"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert completed.returncode == 1
+    for problem in urls.release_problems("0.0.1", __version__, REPOSITORY):
+        assert f"{problem}\n" in completed.stderr
+
+
+def test_the_addresses_of_the_project_follow_from_one_constant(urls):
+    assert set(PROJECT["dynamic"]) == {"urls", "version"}
+    assert "urls" not in PROJECT
+    assert urls.project_urls(HOME)["Issues"] == f"{HOME}/issues"
+    assert all(address.startswith(HOME) for address in urls.project_urls(HOME).values())
+    assert urls.project_urls(PLACEHOLDER) == {}
+    assert urls.constant("REPOSITORY", ROOT) == REPOSITORY
+
+
+def test_the_readme_says_whether_the_project_is_on_the_package_index(urls):
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert ("The package index does not have this project yet" in text) == urls.is_placeholder(REPOSITORY)
+    assert "`streamkit` there is another one" in text
+
+
+def test_an_image_is_built_with_the_hooks_of_the_build():
+    hatch = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]
+    hooks = [
+        hatch["build"]["targets"]["wheel"]["hooks"]["custom"]["path"],
+        hatch["metadata"]["hooks"]["custom"]["path"],
+    ]
+    context = (ROOT / ".dockerignore").read_text().splitlines()
+    assert [hook for hook in hooks if f"!{hook}" not in context] == []
+
+
+def with_nested(extra: str) -> set[str]:
+    """The extra, and those that its requirements name."""
+    nested = re.findall(r"streamkit-video\[(.+?)\]", " ".join(EXTRAS[extra]))
+    return {extra}.union(*(with_nested(name) for names in nested for name in names.split(",")))
+
+
+def test_the_extra_all_has_what_a_cpu_can_use():
+    for_development = {"bench", "dev", "docs", "lint", "mutants", "test", "train"}
+    assert with_nested("all") == EXTRAS.keys() - for_development - {"gpu"}
 
 
 def test_the_nightly_mutants_are_of_packages():

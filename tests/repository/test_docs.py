@@ -326,6 +326,15 @@ def test_the_site_leaves_out_notes_of_contributors():
     assert folders == set(site_hooks().NOTES)
 
 
+def test_the_skill_of_coding_agents_is_short_and_says_when_it_is_used():
+    text = text_of("docs/skills/streamkit-pipelines/SKILL.md")
+    _, head, body = text.split("---\n", 2)
+    described = yaml.safe_load(head)
+    assert described["name"] == "streamkit-pipelines"
+    assert described["description"]
+    assert len(body.split()) <= 600
+
+
 def test_headings_have_the_anchors_that_github_gives_them(monkeypatch):
     page = '# A & B\n\n## `of:` objects, *when*\n\n## Same\n## Same\n```sh\n# no heading\n```\n<a id="by-hand"></a>\n'
     monkeypatch.setattr(Path, "read_text", lambda *_, **__: page)

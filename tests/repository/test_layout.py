@@ -40,6 +40,7 @@ HEAVY = [
     "trackeval",
     "scipy",
     "tabulate",
+    "mcp",
     *(module for broker in brokers(default_registry()).values() for module in broker.modules),
 ]
 

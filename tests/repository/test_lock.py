@@ -15,7 +15,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 PINS = [Requirement(line) for line in TEXT.splitlines() if not line.startswith("#")]
 TEXTS = [*PROJECT["dependencies"], *chain.from_iterable(PROJECT["optional-dependencies"].values())]
 REQUIREMENTS = [parsed for text in TEXTS if (parsed := Requirement(text)).name != PROJECT["name"]]
-PYTHONS = [f"3.{minor}" for minor in range(*map(int, re.findall(r"3\.(\d+)", PROJECT["requires-python"])))]
+PYTHONS = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
 
 
 @pytest.mark.parametrize("python", PYTHONS)

@@ -34,7 +34,11 @@ def test_every_example_has_a_row_and_a_page(hooks):
         ("reference/one.md", "[a](../../ARCHITECTURE.md#threads)", "[a](../architecture.md#threads)"),
         ("rules.md", "[a](figures/README.md#the-rows)", "[a](project/docs/figures/README.md.md)"),
         ("contributing.md", "[a](docs/rules.md#time), [b](SECURITY.md)", "[a](rules.md#time), [b](security.md)"),
-        ("project/readme.md", "[a](docs/rules.md) ![b](docs/assets/page.webp)", "[a](../rules.md) ![b](../assets/page.webp)"),
+        (
+            "project/readme.md",
+            "[a](docs/rules.md) ![b](docs/assets/page.webp)",
+            "[a](../rules.md) ![b](../assets/page.webp)",
+        ),
         ("project/readme.md", "[a](examples) [b](LICENSE)", "[a](examples/index.md) [b](LICENSE.md)"),
         ("rules.md", "[a](tracking.md#x) [b](#time) [c](https://a.example/x)", None),
         ("rules.md", "[a](../nowhere.md) `[b](../README.md)`", None),
@@ -80,19 +84,49 @@ def test_resources_of_other_hosts_are_detected(hooks, html, expected):
 
 
 @pytest.mark.parametrize(
-    ("version", "built", "included"), [("standard", True, True), ("standard", False, False), ("editable", True, False)]
+    ("version", "built", "included"),
+    [
+        ("standard", True, {"site": "streamkit/docs_site"}),
+        ("standard", False, {"docs/a/b.md": "streamkit/docs_site/a/b.md", "docs/c.png": "streamkit/docs_site/c.png"}),
+        ("editable", True, {}),
+    ],
 )
-def test_a_wheel_includes_the_site_if_it_is_built(tmp_path, version, built, included):
+def test_a_wheel_includes_the_site_or_else_its_pages(tmp_path, version, built, included):
     pytest.importorskip("hatchling")
     spec = importlib.util.spec_from_file_location("wheel_site", ROOT / "docs" / "wheel_site.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    (tmp_path / "docs" / "a").mkdir(parents=True)
+    for name in ("a/b.md", "c.png", "hooks.py"):
+        (tmp_path / "docs" / name).write_text("")
     if built:
         (tmp_path / "site").mkdir()
         (tmp_path / "site" / "index.html").write_text("<html>")
     data = {"force_include": {}}
     module.SiteHook(str(tmp_path), {}, None, None, "", "wheel").initialize(version, data)
-    assert data["force_include"] == ({str(tmp_path / "site"): "streamkit/docs_site"} if included else {})
+    assert data["force_include"] == {str(tmp_path / place): target for place, target in included.items()}
+
+
+def test_llms_txt_lists_the_pages_by_section_with_their_first_sentence(hooks):
+    nav = [{"Guides": [{"Rules": ["a.md"]}, "b.md"]}, "c.md"]
+    texts = {
+        "a.md": "# Write `rules`\n\nTurn a [track](track.md) into\nevents. More.\n",
+        "b.md": "# B\n\n![x](x.png)\n\nSee `c`:\n\n```yaml\na: b\n```\n",
+        "c.md": "# C\n",
+    }
+    assert "\n".join(hooks.llms_text(nav, texts)).endswith(
+        "## Guides\n\n- [Write `rules`](a.md): Turn a track into events\n- [B](b.md): See `c`\n"
+        "\n## Start\n\n- [C](c.md)"
+    )
+
+
+def test_pages_of_python_have_signatures_and_docstrings_as_markdown(hooks):
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="reference/x.md"))
+    hooks.on_page_markdown("# X\n\n::: streamkit.Pipeline\n    options: {heading_level: 3}\n", page, None, None)
+    text = hooks.page_texts["reference/x.md"]
+    assert ":::" not in text
+    assert "### `Pipeline`\n\n```python\nPipeline(sources" in text
+    assert "#### `Pipeline.push`" in text
 
 
 def test_no_page_is_twice_in_the_navigation():

@@ -1,6 +1,7 @@
 """The site that MkDocs builds, opened as files in a browser: search works, and nothing is asked of a network."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -80,3 +81,12 @@ def test_every_page_opens_without_an_error_or_a_request(opened, site):
 def test_tables_are_not_wider_than_a_phone(opened):
     page = opened("reference/pipeline.html", PHONE)
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+
+def test_every_page_is_there_as_markdown_and_llms_txt_leads_to_it(site):
+    pages = {path.relative_to(site).with_suffix("").as_posix() for path in site.rglob("*.html")} - {"404"}
+    texts = {path.relative_to(site).with_suffix("").as_posix() for path in site.rglob("*.md")}
+    assert {text.replace("/README", "/index") for text in texts} == pages  # as MkDocs names them
+    linked = set(re.findall(r"\]\((\S+)\.md\)", (site / "llms.txt").read_text(encoding="utf-8")))
+    assert {"rules", "reference/stages/track", "reference/plugin_api"} <= linked <= texts
+    assert ":::" not in (site / "reference" / "plugin_api.md").read_text(encoding="utf-8")
