@@ -6,8 +6,12 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import shutil
+import signal
+import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -53,13 +57,29 @@ def mcp(http: bool, port: int, folder: Path, allow_write: bool) -> int:
     """
     os.chdir(folder)
     with tempfile.TemporaryDirectory(prefix="streamkit-mcp-", ignore_cleanup_errors=True) as scratch:
+        tools = AgentTools(Path(), Path(scratch), allow_write=allow_write)
         with needs("mcp", "mcp", "streamkit mcp"):
-            server = make_server(AgentTools(Path(), Path(scratch), allow_write=allow_write))
+            server = make_server(tools)
+        signal.signal(signal.SIGTERM, lambda *_: _end(tools))
         if http:
             _serve_http(server, port)
         else:
             server.run("stdio")
     return 0
+
+
+def _end(tools: AgentTools) -> None:
+    """End the server on SIGTERM, although a thread waits for standard input: with its runs and its temporary folder."""
+    tools.kill_runs()
+    shutil.rmtree(tools.scratch, ignore_errors=True)
+    os._exit(0)
+
+
+@asynccontextmanager
+async def _printing_to_stderr(_: MCPServer[Any]) -> AsyncIterator[None]:
+    """Let what plugins print go to standard error: standard output carries the protocol, whose transport is open."""
+    with redirect_stdout(sys.stderr):
+        yield
 
 
 def make_server(tools: AgentTools) -> MCPServer[Any]:
@@ -68,7 +88,11 @@ def make_server(tools: AgentTools) -> MCPServer[Any]:
     from mcp_types import ToolAnnotations
 
     server: MCPServer[Any] = MCPServer(
-        "streamkit", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING"
+        "streamkit",
+        instructions=_INSTRUCTIONS,
+        version=__version__,
+        log_level="WARNING",
+        lifespan=_printing_to_stderr,
     )
     reading = ToolAnnotations(read_only_hint=True, open_world_hint=False)
     running = ToolAnnotations(read_only_hint=not tools.allow_write, open_world_hint=tools.allow_write)

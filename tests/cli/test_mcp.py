@@ -45,6 +45,7 @@ class TallPeople(FrameStage):
                 frame.emit("tall", height=float(height))
 '''
 
+PING = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n'
 HEAD = "sources:\n  street: samples/street.mp4\nstages:\n  detect: {model: demo, min_score: 0.4}\n"
 RECORDS = '  jsonl: {path: "{source}.jsonl"}\n'
 
@@ -397,6 +398,30 @@ def test_a_run_that_takes_too_long_is_stopped(agent):
     yaml = "sources:\n  ever: {stage: test_pattern, pace: realtime}\nstages:\n  csv: {path: a.csv}\n"
     report = agent.values("run_pipeline", yaml=yaml, frames=10000, timeout_s=4)
     assert report["ended"] == "stopped after timeout_s, 4 s"
+
+
+def test_what_plugins_and_stages_print_is_apart_from_the_protocol(agent, folder, caplog):
+    (folder / "loud.py").write_text('import os\nprint("loud")\nos.write(1, b"louder\\n")\n')
+    yaml = "plugins: loud.py\n" + HEAD + '  jsonl: {path: "-"}\n'
+    assert agent.values("check_pipeline", yaml=yaml)["ok"]
+    report = agent.values("run_pipeline", yaml=yaml, frames=1)
+    assert report["ended"] == "complete"
+    assert {"loud", "louder"} <= set(report["messages"])
+    assert any(line.startswith('{"schema":"streamkit/1","source":"street","frame":0') for line in report["messages"])
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("mcp")] == []
+
+
+def test_a_server_that_is_terminated_leaves_nothing(folder, tmp_path):
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    words = [sys.executable, "-m", "streamkit", "mcp"]
+    with subprocess.Popen(words, cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        server.stdin.write(PING)
+        server.stdin.flush()
+        assert b'"id":1' in server.stdout.readline()
+        assert [path.name.startswith("streamkit-mcp-") for path in tmp_path.iterdir()] == [True]
+        server.terminate()
+        assert server.wait(20) == 0
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
