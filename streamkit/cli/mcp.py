@@ -8,10 +8,8 @@ import inspect
 import os
 import shutil
 import signal
-import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, redirect_stdout
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -75,13 +73,6 @@ def _end(tools: AgentTools) -> None:
     os._exit(0)
 
 
-@asynccontextmanager
-async def _printing_to_stderr(_: MCPServer[Any]) -> AsyncIterator[None]:
-    """Let what plugins print go to standard error: standard output carries the protocol, whose transport is open."""
-    with redirect_stdout(sys.stderr):
-        yield
-
-
 def make_server(tools: AgentTools) -> MCPServer[Any]:
     """Return a server of the tools. Raises ImportError without the package `mcp`."""
     from mcp.server import MCPServer
@@ -92,7 +83,6 @@ def make_server(tools: AgentTools) -> MCPServer[Any]:
         instructions=_INSTRUCTIONS,
         version=__version__,
         log_level="WARNING",
-        lifespan=_printing_to_stderr,
     )
     reading = ToolAnnotations(read_only_hint=True, open_world_hint=False)
     running = ToolAnnotations(read_only_hint=not tools.allow_write, open_world_hint=tools.allow_write)

@@ -99,11 +99,17 @@ def connect():
 
 
 @pytest.fixture(scope="module")
-def agent(connect, folder):
-    """A client over stdio of a server that may only read."""
+def server_command(folder):
+    """The command of a server over stdio that may only read."""
     variables = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "HOOK_SECRET": SECRET, "PYTHONPATH": str(ROOT)}
     words = ["-m", "streamkit", "mcp", "--folder", str(folder)]
-    return connect(StdioServerParameters(command=sys.executable, args=words, env=variables))
+    return StdioServerParameters(command=sys.executable, args=words, env=variables)
+
+
+@pytest.fixture(scope="module")
+def agent(connect, server_command):
+    """A client over stdio of a server that may only read."""
+    return connect(server_command)
 
 
 @pytest.fixture(scope="module")
@@ -400,11 +406,13 @@ def test_a_run_that_takes_too_long_is_stopped(agent):
     assert report["ended"] == "stopped after timeout_s, 4 s"
 
 
-def test_what_plugins_and_stages_print_is_apart_from_the_protocol(agent, folder, caplog):
+def test_what_plugins_and_stages_print_is_apart_from_the_protocol(server_command, folder, caplog):
     (folder / "loud.py").write_text('import os\nprint("loud")\nos.write(1, b"louder\\n")\n')
     yaml = "plugins: loud.py\n" + HEAD + '  jsonl: {path: "-"}\n'
-    assert agent.values("check_pipeline", yaml=yaml)["ok"]
-    report = agent.values("run_pipeline", yaml=yaml, frames=1)
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(Client(server_command)) as client:
+        agent = Agent(portal, client)
+        assert agent.values("check_pipeline", yaml=yaml)["ok"]
+        report = agent.values("run_pipeline", yaml=yaml, frames=1)
     assert report["ended"] == "complete"
     assert {"loud", "louder"} <= set(report["messages"])
     assert any(line.startswith('{"schema":"streamkit/1","source":"street","frame":0') for line in report["messages"])
