@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process of a job that `streamkit mcp` starts: it runs a pipeline, or draws one of its frames.
 
-It reads a JSON object from standard input and writes one to standard output. Its working directory is the folder of the
+It reads a JSON object from standard input and writes one to a file. Its working directory is the folder of the
 outputs, while the paths of inputs are relative to the YAML.
 """
 
@@ -110,8 +110,7 @@ def main() -> int:
         except StreamkitError as error:
             common.show_error(str(error))
             return common.exit_code(error)
-    json.dump(answer, sys.stdout)
-    sys.stdout.flush()
+    Path(request["answer"]).write_text(json.dumps(answer), encoding="utf-8")
     return 0
 
 

@@ -74,6 +74,12 @@ class AgentTools:
         self.scratch = scratch.resolve()
         self.allow_write = allow_write
         self._secrets: set[str] = set()
+        self._runs: set[subprocess.Popen[str]] = set()
+
+    def kill_runs(self) -> None:
+        """Kill the runs in progress."""
+        for process in list(self._runs):
+            _kill_group(process)
 
     def without_secrets(self, answer: Any) -> Any:
         """Return an answer with the secrets of every pipeline so far replaced: a result file has those of its run."""
@@ -244,10 +250,11 @@ class AgentTools:
     def _job(
         self, pipeline: AgentPipeline, job: Mapping[str, Any], output: Path, timeout_s: float
     ) -> tuple[dict[str, Any], list[str], str]:
-        """Do a job in a process of its own; return its answer, the end of its messages, and how it ended."""
+        """Do a job in a process of its own; return its answer, its messages and what it printed, and how it ended."""
         if not 0 < timeout_s <= MAX_TIMEOUT_S:
             raise ConfigError(f"timeout_s must be above 0 and at most {MAX_TIMEOUT_S:g}, got {timeout_s:g}")
-        request = json.dumps({"text": pipeline.text, "path": str(pipeline.path), **job})
+        answer = Path(tempfile.mkdtemp(prefix="answer-", dir=self.scratch), "answer.json")
+        request = json.dumps({"text": pipeline.text, "path": str(pipeline.path), "answer": str(answer), **job})
         process = subprocess.Popen(
             [sys.executable, "-m", "streamkit.cli.agent_job"],
             cwd=output,
@@ -258,6 +265,7 @@ class AgentTools:
             errors="replace",
             start_new_session=True,
         )
+        self._runs.add(process)
         ended = ""
         try:
             out, err = process.communicate(request, timeout_s)
@@ -266,8 +274,10 @@ class AgentTools:
             out, err = _stop(process)
         finally:
             _kill_group(process)
+            self._runs.discard(process)
         ended = ended or ("complete" if process.returncode == 0 else f"failed with exit code {process.returncode}")
-        return json.loads(out or "{}"), err.splitlines()[-_MAX_MESSAGES:], ended
+        report = json.loads(answer.read_text(encoding="utf-8")) if answer.is_file() else {}
+        return report, [*err.splitlines()[-_MAX_MESSAGES:], *out.splitlines()[:_MAX_MESSAGES]], ended
 
 
 def _stop(process: subprocess.Popen[str]) -> tuple[str, str]:

@@ -6,6 +6,8 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import shutil
+import signal
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,13 +17,17 @@ import click
 
 from streamkit.cli.agent_tools import AgentTools
 from streamkit.cli.common import echo
-from streamkit.core.errors import StreamkitError, needs
+from streamkit.core.environment import variable
+from streamkit.core.errors import ConfigError, StreamkitError, needs
 from streamkit.core.version import __version__
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
 
+    from streamkit.serve.token import Token
+
 HOST = "127.0.0.1"
+_TOKEN = "STREAMKIT_TOKEN"
 
 _INSTRUCTIONS = (
     "streamkit runs video-analytics pipelines, each a YAML with `sources` and `stages`. To write one: list_stages; "
@@ -31,7 +37,11 @@ _INSTRUCTIONS = (
 
 
 @click.command()
-@click.option("--http", is_flag=True, help="serve HTTP on this machine's loopback address; by default, stdio")
+@click.option(
+    "--http",
+    is_flag=True,
+    help=f"serve HTTP on this machine's loopback address, with the token of ${_TOKEN} or a new one; by default, stdio",
+)
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8808, show_default=True, help="of --http; 0 selects a free port"
 )
@@ -53,13 +63,22 @@ def mcp(http: bool, port: int, folder: Path, allow_write: bool) -> int:
     """
     os.chdir(folder)
     with tempfile.TemporaryDirectory(prefix="streamkit-mcp-", ignore_cleanup_errors=True) as scratch:
+        tools = AgentTools(Path(), Path(scratch), allow_write=allow_write)
         with needs("mcp", "mcp", "streamkit mcp"):
-            server = make_server(AgentTools(Path(), Path(scratch), allow_write=allow_write))
+            server = make_server(tools)
+        signal.signal(signal.SIGTERM, lambda *_: _end(tools))
         if http:
             _serve_http(server, port)
         else:
             server.run("stdio")
     return 0
+
+
+def _end(tools: AgentTools) -> None:
+    """End the server on SIGTERM, although a thread waits for standard input: with its runs and its temporary folder."""
+    tools.kill_runs()
+    shutil.rmtree(tools.scratch, ignore_errors=True)
+    os._exit(0)
 
 
 def make_server(tools: AgentTools) -> MCPServer[Any]:
@@ -68,7 +87,10 @@ def make_server(tools: AgentTools) -> MCPServer[Any]:
     from mcp_types import ToolAnnotations
 
     server: MCPServer[Any] = MCPServer(
-        "streamkit", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING"
+        "streamkit",
+        instructions=_INSTRUCTIONS,
+        version=__version__,
+        log_level="WARNING",
     )
     reading = ToolAnnotations(read_only_hint=True, open_world_hint=False)
     running = ToolAnnotations(read_only_hint=not tools.allow_write, open_world_hint=tools.allow_write)
@@ -111,12 +133,46 @@ def _described(signature: inspect.Signature) -> inspect.Signature:
 
 
 def _serve_http(server: MCPServer[Any], port: int) -> None:
-    """Serve HTTP until a signal. Requests that name another host are refused, so no web page reaches the server."""
+    """Serve HTTP until a signal, with a token: every user of the machine reaches its loopback address.
+
+    Requests that name another host are refused, so no web page reaches the server.
+    """
     import uvicorn
 
     from streamkit.serve.server import address, listen
 
-    app = server.streamable_http_app(host=HOST)
+    token = _token()
+    app = _WithToken(server.streamable_http_app(host=HOST), token)
     listening = listen(HOST, port)
-    echo(f"serving MCP at {address(HOST, listening)}mcp", err=True)
+    shown = token.text if token.generated else f"${_TOKEN}"
+    echo(f"serving MCP at {address(HOST, listening)}mcp with the header Authorization: Bearer {shown}", err=True)
     uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])
+
+
+def _token() -> Token:
+    from streamkit.serve.token import Token
+
+    try:
+        return Token(variable(_TOKEN) or None)
+    except ValueError as error:
+        raise ConfigError(f"${_TOKEN}: {error}; unset it to generate one") from None
+
+
+class _WithToken:
+    """An ASGI application that refuses requests without the token."""
+
+    def __init__(self, app: Any, token: Token) -> None:
+        self._app = app
+        self._token = token
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        from starlette.datastructures import Headers
+        from starlette.responses import PlainTextResponse
+
+        from streamkit.serve.token import bearer
+
+        if scope["type"] == "http" and not self._token.matches(bearer(Headers(scope=scope))[1]):
+            text = "send the token that the server prints, as the header Authorization: Bearer TOKEN\n"
+            await PlainTextResponse(text, 401, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
+            return
+        await self._app(scope, receive, send)

@@ -34,8 +34,24 @@ from streamkit.core.text import (
 from streamkit.models.onnxruntime_package import BOTH_INSTALLED
 
 GIB = 2**30
-_IMPORTS = {"opencv-python-headless": "cv2", "pyyaml": "yaml", "typing-extensions": "typing_extensions"}
-_BASE = ("av", "click", "numpy", "opencv-python-headless", "orjson", "pydantic", "pyyaml", "rich", "typing-extensions")
+_IMPORTS = {
+    "markdown-it-py": "markdown_it",
+    "opencv-python-headless": "cv2",
+    "pyyaml": "yaml",
+    "typing-extensions": "typing_extensions",
+}
+_BASE = (
+    "av",
+    "click",
+    "markdown-it-py",
+    "numpy",
+    "opencv-python-headless",
+    "orjson",
+    "pydantic",
+    "pyyaml",
+    "rich",
+    "typing-extensions",
+)
 _NEEDS_CUDA = 13  # the major version
 _PROBES = (("h264", 8), ("hevc", 8), ("hevc", 10), ("av1", 8), ("av1", 10), ("vp9", 8), ("vp8", 8), ("mpeg4", 8))
 

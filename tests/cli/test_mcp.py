@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,10 +17,12 @@ import numpy as np
 import pytest
 
 pytest.importorskip("mcp")
+import httpx2
 from anyio.from_thread import start_blocking_portal
 from click.testing import CliRunner
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
 
 from streamkit.cli import cli
 from streamkit.core.errors import MissingPackage
@@ -45,6 +47,7 @@ class TallPeople(FrameStage):
                 frame.emit("tall", height=float(height))
 '''
 
+PING = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n'
 HEAD = "sources:\n  street: samples/street.mp4\nstages:\n  detect: {model: demo, min_score: 0.4}\n"
 RECORDS = '  jsonl: {path: "{source}.jsonl"}\n'
 
@@ -94,32 +97,51 @@ def folder(tmp_path_factory):
 def connect():
     """Opens clients that live until the end of the module."""
     with start_blocking_portal() as portal, ExitStack() as clients:
-        yield lambda server: Agent(portal, clients.enter_context(portal.wrap_async_context_manager(Client(server))))
+        yield lambda client: Agent(portal, clients.enter_context(portal.wrap_async_context_manager(client)))
 
 
 @pytest.fixture(scope="module")
-def agent(connect, folder):
-    """A client over stdio of a server that may only read."""
+def server_command(folder):
+    """The command of a server over stdio that may only read."""
     variables = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "HOOK_SECRET": SECRET, "PYTHONPATH": str(ROOT)}
     words = ["-m", "streamkit", "mcp", "--folder", str(folder)]
-    return connect(StdioServerParameters(command=sys.executable, args=words, env=variables))
+    return StdioServerParameters(command=sys.executable, args=words, env=variables)
 
 
 @pytest.fixture(scope="module")
-def server_url(folder):
-    """The address of a server over HTTP that may write."""
+def agent(connect, server_command):
+    """A client over stdio of a server that may only read."""
+    return connect(Client(server_command))
+
+
+@pytest.fixture(scope="module")
+def http_server(folder):
+    """The address and the token of a server over HTTP that may write."""
     words = [sys.executable, "-m", "streamkit", "mcp", "--http", "--port", "0", "--allow-write"]
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(words, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True) as server:
-        yield re.fullmatch(r"serving MCP at (\S+)\n", server.stderr.readline())[1]
+        line = server.stderr.readline()
+        yield re.fullmatch(r"serving MCP at (\S+) with the header Authorization: Bearer (\S+)\n", line).groups()
         server.send_signal(signal.SIGTERM)
         assert server.wait(20) in (0, -signal.SIGTERM)
 
 
 @pytest.fixture(scope="module")
-def writer(connect, server_url):
+def writer(connect, http_server):
     """A client over HTTP of a server that may write."""
-    return connect(server_url)
+    url, token = http_server
+    return connect(over_http(url, token))
+
+
+@asynccontextmanager
+async def over_http(url, token):
+    """A client over HTTP with a token."""
+    headers = {"Authorization": f"Bearer {token}"}
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=120) as http_client,
+        Client(streamable_http_client(url, http_client=http_client)) as client,
+    ):
+        yield client
 
 
 class Task(NamedTuple):
@@ -399,6 +421,32 @@ def test_a_run_that_takes_too_long_is_stopped(agent):
     assert report["ended"] == "stopped after timeout_s, 4 s"
 
 
+def test_what_plugins_and_stages_print_is_apart_from_the_protocol(server_command, folder, caplog):
+    (folder / "loud.py").write_text('import os\nprint("loud")\nos.write(1, b"louder\\n")\n')
+    yaml = "plugins: loud.py\n" + HEAD + '  jsonl: {path: "-"}\n'
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(Client(server_command)) as client:
+        agent = Agent(portal, client)
+        assert agent.values("check_pipeline", yaml=yaml)["ok"]
+        report = agent.values("run_pipeline", yaml=yaml, frames=1)
+    assert report["ended"] == "complete"
+    assert {"loud", "louder"} <= set(report["messages"])
+    assert any(line.startswith('{"schema":"streamkit/1","source":"street","frame":0') for line in report["messages"])
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("mcp")] == []
+
+
+def test_a_server_that_is_terminated_leaves_nothing(folder, tmp_path):
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    words = [sys.executable, "-m", "streamkit", "mcp"]
+    with subprocess.Popen(words, cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        server.stdin.write(PING)
+        server.stdin.flush()
+        assert b'"id":1' in server.stdout.readline()
+        assert [path.name.startswith("streamkit-mcp-") for path in tmp_path.iterdir()] == [True]
+        server.terminate()
+        assert server.wait(20) == 0
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
@@ -414,13 +462,20 @@ def test_wrong_arguments_say_what_is_right(agent, arguments, text):
     assert text in agent.error("run_pipeline", **arguments)
 
 
-def test_a_page_of_another_site_does_not_reach_the_server(server_url):
-    import httpx
-
-    hostile = httpx.post(server_url, headers={"Host": "evil.example"}, json={})
+def test_a_page_of_another_site_does_not_reach_the_server(http_server):
+    url, token = http_server
+    signed_in = {"Authorization": f"Bearer {token}"}
+    hostile = httpx2.post(url, headers={**signed_in, "Host": "evil.example"}, json={})
     assert hostile.status_code == 421
-    hostile = httpx.post(server_url, headers={"Origin": "http://evil.example"}, json={})
+    hostile = httpx2.post(url, headers={**signed_in, "Origin": "http://evil.example"}, json={})
     assert hostile.status_code == 403
+
+
+@pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic x"}])
+def test_without_the_token_nothing_is_answered(http_server, headers):
+    refused = httpx2.post(http_server[0], headers=headers, json={})
+    assert refused.status_code == 401
+    assert "the token that the server prints" in refused.text
 
 
 def test_without_the_package_the_command_says_what_to_install(monkeypatch):
@@ -429,8 +484,8 @@ def test_without_the_package_the_command_says_what_to_install(monkeypatch):
         CliRunner().invoke(cli, ["mcp", "--folder", "."], catch_exceptions=False, standalone_mode=False)
 
 
-def test_a_port_in_use_is_an_error(server_url):
-    port = re.search(r":(\d+)/", server_url)[1]
+def test_a_port_in_use_is_an_error(http_server):
+    port = re.search(r":(\d+)/", http_server[0])[1]
     words = [sys.executable, "-m", "streamkit", "mcp", "--http", "--port", port]
     completed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert completed.returncode == 1

@@ -109,6 +109,11 @@ def test_the_license_is_in_the_metadata(wheel: Path) -> None:
     assert not [classifier for classifier in about.get_all("Classifier", []) if classifier.startswith("License")]
 
 
+def test_the_wheel_has_the_documentation(installed: Installed) -> None:
+    completed = installed("docs", "rules")
+    assert completed.stdout.startswith("# Write rules\n"), completed.stderr
+
+
 def test_the_demo_runs_in_half_a_minute(installed: Installed) -> None:
     assert installed("--version").stdout == f"streamkit, version {__version__}\n"
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
