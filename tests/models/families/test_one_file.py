@@ -90,4 +90,4 @@ def test_the_reference_of_model_cards_lists_the_family(root, monkeypatch):
     monkeypatch.syspath_prepend(root / "docs")
     from reference_pages.model_cards import page
 
-    assert "| detect | `stacks` | `stacks` (N, K, 8) | x1, y1, x2, y2, score, class, 7, 7 | no |" in page()
+    assert "| detect | `stacks` | `stacks` (N, K, 8) | x1, y1, x2, y2, score, class, 7, 7 | no |" in "\n".join(page())

@@ -83,7 +83,7 @@ from streamkit.serve.api_models import SourceView
 state = SourceState(stalls=3)
 state.merge(SourceState(stalls=4))
 counts = [state.further(kind.__slots__) for kind in (SourceView, SourceStats)]
-print(json.dumps([state.report(), *counts, [line for line in page().splitlines() if "stalls" in line]]))
+print(json.dumps([state.report(), *counts, [line for line in "".join(page()).splitlines() if "stalls" in line]]))
 """
 
 
