@@ -52,7 +52,7 @@ def test_a_summary_shows_every_fact(capsys):
         "detections: detect 12,345",
         "events: crossed 3",
         "counts: frames failed 2, boxes removed: size 1",
-        "seconds by stage: detect.infer 1.24",
+        "seconds by stage, of all threads: detect.infer 1.24",
         "latency at jsonl: p50 12 ms, p95 20 ms, p99 32 ms",
         "1 of 3 sources failed: b",
     ]
@@ -201,7 +201,7 @@ def test_control_characters_and_line_breaks_of_labels_and_ids_are_escaped(capsys
         f"detections: {SEEN} 1",
         f"events: {SEEN} 2",
         f"counts: {SEEN} 3",
-        f"seconds by stage: {SEEN} 1.00",
+        f"seconds by stage, of all threads: {SEEN} 1.00",
         f"latency at {SEEN}: p50 1 ms",
         f"1 of 1 sources failed: {SEEN}",
     ]
