@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from support.commands import decoded, records
+from support.default_network import shipped_as_default
 
 from streamkit import __version__
 
@@ -135,6 +136,7 @@ def test_the_demo_runs_in_half_a_minute(installed: Installed) -> None:
 
 
 def test_a_template_runs(installed: Installed) -> None:
+    shipped_as_default(installed.work / "shop")  # `auto` would be downloaded
     written = installed("init", "count", "shop")
     assert written.returncode == 0, written.stderr
     checked = installed("check", "shop/pipeline.yaml")
