@@ -172,7 +172,9 @@ def _summary(report: dict[str, Any], verbose: bool) -> Iterator[str]:
             yield f"{title}: " + ", ".join(f"{_name(name)} {n:,}" for name, n in shown.items())
     spent = {name: stage["seconds"] for name, stage in report["stages"].items() if stage["frames"]}
     if spent:
-        yield "seconds by stage, of all threads: " + ", ".join(f"{_name(name)} {seconds:.2f}" for name, seconds in spent.items())
+        yield "seconds by stage, of all threads: " + ", ".join(
+            f"{_name(name)} {seconds:.2f}" for name, seconds in spent.items()
+        )
     for name, percentiles in report["latency"].items():
         yield f"latency at {_name(name)}: " + ", ".join(
             f"{k.removesuffix('_ms')} {v:.0f} ms" for k, v in percentiles.items()
