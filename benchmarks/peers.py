@@ -4,8 +4,8 @@
     python benchmarks/peers.py VIDEO --model best.onnx --python ultralytics=/path/to/its/environment/bin/python
 
 A peer that is not installed is left out, and the table says so; `--python` names the interpreter of an environment that
-has it. Every side runs in a process of its own, in turns, and writes a line of JSON for each frame. Frames/s count from
-the first frame's result to the last one's, so that loading a network does not count; the figures are medians.
+has it. Every side runs in a process of its own, in turns, and writes a line of JSON for each frame. Loading
+a network does not count; the figures are medians.
 
 All sides run the same network file, one in the output format of YOLOv8 (YOLOv8, YOLO11), but Roboflow Inference, which
 runs its own copy of the network named by `--roboflow`.

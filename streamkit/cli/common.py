@@ -272,3 +272,11 @@ def exit_past_threads(running: Run, code: int) -> None:
 def exit_code(error: StreamkitError) -> int:
     """The exit code of a run that ends with this error."""
     return 2 if isinstance(error, (ConfigError, DeviceError, MissingPackage)) else 1
+
+
+def open_browser(address: str) -> None:
+    """Open a page if a browser with windows may start: else Python's webbrowser would open one in the terminal."""
+    import webbrowser
+
+    if sys.platform != "linux" or {"DISPLAY", "WAYLAND_DISPLAY", "BROWSER"} & os.environ.keys():
+        webbrowser.open(address)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-import webbrowser
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -366,10 +365,4 @@ def run_page(
         store = open_store(server.data, server.keep_events, server.keep_size)
         engine = engine_of(running, gallery, store, allow_files=False, file=file)
         tokens = (Token(None), list[KnownToken]())
-        return run_server(engine, server, tokens, exported, display, title, on_address=_open_browser, view=view)
-
-
-def _open_browser(address: str) -> None:
-    """Open a page on this machine's screen, if it has one."""
-    if sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
-        webbrowser.open(address)
+        return run_server(engine, server, tokens, exported, display, title, on_address=common.open_browser, view=view)

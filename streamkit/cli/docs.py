@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 
 import click
 
-from streamkit.cli.common import echo
+from streamkit.cli.common import echo, open_browser
 from streamkit.core.errors import StreamkitError
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -22,8 +20,6 @@ def docs(page: str | None) -> None:
 
     With PAGE, such as rules or reference/stages/track, print that page as Markdown; `docs all` lists the pages.
     """
-    import webbrowser
-
     from streamkit.cli.docs_pages import page_text
 
     if page is not None:
@@ -31,8 +27,7 @@ def docs(page: str | None) -> None:
         return
     address = first_page().as_uri()
     echo(address)
-    if has_screen():
-        webbrowser.open(address)
+    open_browser(address)
 
 
 def docs_folder(package: Path = PACKAGE) -> Path:
@@ -68,8 +63,3 @@ def first_page(package: Path = PACKAGE) -> Path:
     folder = docs_folder(package)
     site = (package.parent / "site" if folder.name == "docs" else folder) / "index.html"
     return site if site.is_file() else convert(folder)
-
-
-def has_screen() -> bool:
-    """Whether a browser with windows may start: without one, Python's webbrowser opens a browser in the terminal."""
-    return sys.platform != "linux" or bool({"DISPLAY", "WAYLAND_DISPLAY", "BROWSER"} & os.environ.keys())

@@ -45,6 +45,7 @@ def zones(source: str, pipeline: Path, port: int, device: str | None) -> int:
     from streamkit.cli.direct import check_sources, run_page
     from streamkit.cli.progress import open_display
     from streamkit.cli.serve import checker
+    from streamkit.io.outputs import AtomicFile, writing
     from streamkit.runtime.observe import telemetry
     from streamkit.serve.pipeline_file import PipelineFile
     from streamkit.serve.prepare import prepare
@@ -54,7 +55,10 @@ def zones(source: str, pipeline: Path, port: int, device: str | None) -> int:
     display = open_display()
     if not pipeline.exists():
         check_sources([source])
-        _write_starter(pipeline, source)
+        text = starter_text(pipeline, source)
+        graph_of_source(pipeline, source, device, text)  # its network is there before anything is written
+        with writing(pipeline):
+            AtomicFile(pipeline).write(text.encode())
         display.log(f"{pipeline} is new: it counts in an area and at a line, which the editor shows")
 
     def load() -> Graph:
@@ -68,23 +72,22 @@ def zones(source: str, pipeline: Path, port: int, device: str | None) -> int:
     return run_page(running, gallery, port, telemetry.open_telemetry(), display, title, file=file, view="zones")
 
 
-def _write_starter(pipeline: Path, source: str) -> None:
+def starter_text(pipeline: Path, source: str) -> str:
+    """Return the YAML of a new pipeline."""
     from streamkit.cli.pipeline_text import pipeline_text
-    from streamkit.io.outputs import AtomicFile, writing
 
     about = f"Count who is in the area and who crosses the line. Run it with: streamkit run {pipeline}"
-    text = pipeline_text(about, [source], _STAGES)
-    with writing(pipeline):
-        AtomicFile(pipeline).write(text.encode())
+    return pipeline_text(about, [source], _STAGES)
 
 
-def graph_of_source(pipeline: Path, source: str, device: str | None) -> Graph:
+def graph_of_source(pipeline: Path, source: str, device: str | None, text: str | None = None) -> Graph:
     """Return a graph that shows one source: without stages, except for those that hide, and what they need.
 
     Args:
         pipeline: a YAML.
         source: the id of one of its sources, or an address.
         device: replaces the YAML's.
+        text: the YAML, if it is not written yet.
 
     Raises:
         ConfigError: the YAML is invalid, or there is no such source.
@@ -92,7 +95,7 @@ def graph_of_source(pipeline: Path, source: str, device: str | None) -> Graph:
     from streamkit.config.graph import build
     from streamkit.config.pipeline_config import read
 
-    config = read(pipeline, device=device, may_be_empty=True)
+    config = read(pipeline, device=device, may_be_empty=True, text=text)
     common.graph_checked(build(config))
     return build(
         replace(
@@ -111,16 +114,17 @@ def graph_of_source(pipeline: Path, source: str, device: str | None) -> Graph:
 def _source_of(config: Config, source: str) -> SourceConfig:
     """Return the source of this id or address, or a new one."""
     from streamkit.cli.direct import check_sources
-    from streamkit.cli.pipeline_text import sources_of
+    from streamkit.cli.pipeline_text import pipeline_text, sources_of
+    from streamkit.config.graph import build
     from streamkit.config.pipeline_config import read
 
-    ((id_, address),) = sources_of([source]).items()
+    ((_, address),) = sources_of([source]).items()
     for known_source in config.sources:
         if source == known_source.id or address == str(known_source.options.get("uri", "")):
             return known_source
     check_sources([source])
-    text = f"sources: {{{id_}: {{uri: {address!r}}}}}\nstages: {{}}\n"
-    return read(Path(config.file), text=text, registry=config.registry, may_be_empty=True).sources[0]
+    text = pipeline_text("A source alone", [source], {"draw": {}})
+    return build(read(Path(config.file), text=text, registry=config.registry)).config.sources[0]
 
 
 def _hiding(stages: Iterable[StageConfig]) -> Iterable[StageConfig]:

@@ -147,6 +147,9 @@ WallClock = Annotated[float, Unit("wall clock", wall_clock, pattern=r"^[0-9]{4}-
 Pixels = Annotated[float, Unit("pixels", minimum=0)]
 """A length in source pixels."""
 
+WholePixels = Annotated[int, Unit("pixels", minimum=1)]
+"""A length in whole pixels."""
+
 Count = Annotated[int, Unit("count", minimum=1)]
 """A number of things, at least 1."""
 

@@ -28,6 +28,7 @@ _REASONS = {
     errno.EPERM: "no permission to write there",
     errno.EROFS: "the file system is read-only",
     errno.EISDIR: "it is a folder",
+    errno.ENOENT: "its folder does not exist and cannot be created",
     errno.ENOTDIR: "a part of the path is a file where a folder is needed",
     errno.EEXIST: "a part of the path is a file where a folder is needed",
     errno.EPIPE: "its reader has gone away",

@@ -122,9 +122,10 @@ class VideoReader:
         self._decoder: Decoder | None = None
         self._split: ParallelDecoder | None = None
         self._process: MessageProcess | None = None
-        if in_subprocess is None:
+        may_use_subprocess = on_packet is None and ring is None and file is None
+        if may_use_subprocess and in_subprocess is None:
             in_subprocess = reads_in_subprocess(self._demuxer, device)
-        self._in_subprocess = on_packet is None and ring is None and file is None and in_subprocess
+        self._in_subprocess = may_use_subprocess and bool(in_subprocess)
         self._executor = executor or OrderedExecutor()
         count = decoder_count(decoders, self.info, device, self._executor)
         if count == 1:

@@ -114,7 +114,7 @@ def test_docs_prints_the_address_and_opens_it_on_a_desktop(monkeypatch, tmp_path
         monkeypatch.delenv(name, raising=False)
     if variable:
         monkeypatch.setenv(variable, "x")
-    monkeypatch.setattr(command.sys, "platform", "linux")
+    monkeypatch.setattr("sys.platform", "linux")
     page = make(tmp_path / "with space" / "index.html")
     monkeypatch.setattr(command, "first_page", lambda: page)
     completed = CliRunner().invoke(cli, ["docs"])

@@ -82,7 +82,7 @@ def test_the_server_reports_the_compilation_of_the_tracker(root, yaml, tmp_path)
     running, url, _ = begin(root, yaml, STREAMKIT_TOKEN=TOKEN, NUMBA_CACHE_DIR=str(tmp_path / "empty"))
     try:
         with httpx.Client(base_url=url, timeout=20, headers={"authorization": f"Bearer {TOKEN}"}) as client:
-            note = "track (compiling, 20 to 30 s, only once on this machine)"
+            note = "track (compiling, first run only)"
             end_s = time.monotonic() + 30
             while note not in client.get("/api/v1/status").json()["opening"]:
                 assert time.monotonic() < end_s

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import urllib.request
@@ -9,7 +10,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 import yaml
-from support.default_network import shipped_as_default
+from support.default_network import downloadable_as_default, shipped_as_default
 from support.pages import CHROMIUM, chromium_fixture, expect  # noqa: F401  fixtures
 
 PIPELINE = """\
@@ -80,6 +81,23 @@ def test_one_source_of_a_pipeline_is_shown_with_what_hides_and_nothing_else(root
             assert {stage["id"].partition(".")[0] for stage in json.load(answer)} == {"detect", "track", "till", "draw"}
     assert not (folder / "out").exists()
     assert (folder / "shop.yaml").read_text() == PIPELINE
+
+
+def test_without_its_network_a_new_pipeline_is_not_written(here, root, folder):
+    shutil.rmtree(folder / "models")
+    downloadable_as_default(folder, b"network", "http://127.0.0.1:9/network.onnx")
+    completed = here("zones", "street.mp4", "--device", "cpu", cwd=folder)
+    assert completed.returncode == 2
+    assert "cannot be fetched" in completed.stderr
+    assert not (folder / "pipeline.yaml").exists()
+
+
+def test_a_source_with_quotes_in_its_name_is_shown(root, folder):
+    (folder / "shop.yaml").write_text(PIPELINE)
+    name = """it's "new".mp4"""
+    (folder / name).symlink_to(root / "samples" / "street.mp4")
+    with editor(root, folder, name, "shop.yaml") as (address, _):
+        assert sources(address) == ["it_s__new_"]
 
 
 def test_a_source_that_the_pipeline_lacks_is_shown_by_its_address(root, folder):

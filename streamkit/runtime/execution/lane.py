@@ -92,7 +92,7 @@ def opening_order(lanes: Sequence[Lane], device: Device) -> OpeningOrder:
     """Decide which lanes open at the same time.
 
     Networks on a GPU do: they are tuned for seconds, mostly on one core each. The host's stages do not wait for them,
-    as a tracker is compiled for 20 to 30 s on its first run on a machine. Sinks do: they create files. Networks open
+    as a tracker is compiled on its first run on a machine. Sinks do: they create files. Networks open
     alone with TensorRT: its engine of a second like network is loaded from the first one's file.
     """
     side_by_side = list[Lane]()

@@ -106,8 +106,8 @@ class RuleStage(SlotStage):
         if compiled is advance:
             logger.warning(f"numba is not installed, so rules are slow; install it with: {install_command('track')}")
         elif not is_cached(compiled):
-            self.context.runtime.opening_note = "compiling, some seconds, only once on this machine"
-            logger.info("compiling the evaluation of rules, which takes some seconds; only once on this machine")
+            self.context.runtime.opening_note = "compiling, first run only"
+            logger.info("compiling the rules (first run only)")
         from streamkit.rules.engine import RuleEngine
 
         facts = Facts()

@@ -94,7 +94,7 @@ class Track(StreamStage):
             need_numba()
 
     def open(self) -> None:
-        """Load the compiled code of a built-in method; compiling it, once per machine, takes 20 to 30 s."""
+        """Load the compiled code of a built-in method, which the first run on a machine compiles."""
         self.probe()
         method = self.tracker_method
         self._settings = self._tracker_settings(method)
@@ -138,8 +138,8 @@ class Track(StreamStage):
         from streamkit.tracking.compiled_tracker import is_compiled
 
         if not is_compiled():
-            self.context.runtime.opening_note = "compiling, 20 to 30 s, only once on this machine"
-            logger.info("compiling the tracker, which takes 20 to 30 s; only once on this machine")
+            self.context.runtime.opening_note = "compiling, first run only"
+            logger.info("compiling the tracker (first run only)")
         self._advance([], Batch([]))
 
     def new_state(self, source: str) -> object:

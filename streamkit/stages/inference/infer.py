@@ -161,9 +161,7 @@ class Infer(BatchStage):
             logger.info(f"{self._card.file.name} runs in {choice.arithmetic}: {choice.reason}")
             return choice.arithmetic, None
         largest = self._sizes[-1:]
-        self.context.runtime.opening_note = (
-            "comparing precisions, up to a minute, only once for a network on this machine"
-        )
+        self.context.runtime.opening_note = "comparing precisions, first run of this network only"
         trial = ArithmeticTrial(self._card, allowed, lambda faster: self._load(largest, faster), file)
         addresses = self.context.runtime.addresses.values()
         files = [local_path(uri) for uri in addresses if is_path(uri) and not is_device(uri)]

@@ -13,7 +13,8 @@ import numpy as np
 from streamkit.analytics.shapes import by_name, scaled
 from streamkit.config.privacy import Hiding, hidden
 from streamkit.core.data import Batch, Detections, Shown, Surface
-from streamkit.core.stage import BatchStage, CompositePart, Count, Score, Seconds, StreamStage, stage
+from streamkit.core.stage import BatchStage, CompositePart, Score, Seconds, StreamStage, stage
+from streamkit.core.units import WholePixels
 from streamkit.ops.annotate import annotate
 from streamkit.ops.glyphs import Atlas
 from streamkit.ops.hide import hide, regions
@@ -130,8 +131,8 @@ class Draw(BatchStage):
     color: Annotated[
         Literal["class", "track", "identity"], "one color per class, per track, or per identity of `identify`."
     ] = "class"
-    thickness: Annotated[Count | None, "of lines, in pixels, rounded up to even; by default by frame size."] = None
-    text_size: Annotated[Count | None, "of labels, in pixels, rounded up to even; by default by frame size."] = None
+    thickness: Annotated[WholePixels | None, "of lines, rounded up to even; by default by frame size."] = None
+    text_size: Annotated[WholePixels | None, "of labels, rounded up to even; by default by frame size."] = None
     fill: Annotated[Score, "opacity of the tint inside a box; 0 leaves it clear."] = 0.0
     only: Annotated[tuple[str, ...] | None, "names of the classes to draw, [] for none; all by default."] = None
     masks: Annotated[Score, "opacity of masks; 0 omits them."] = 0.4

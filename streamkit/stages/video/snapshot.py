@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from streamkit.core.data import Event, Frame
 from streamkit.core.errors import OutputError
 from streamkit.core.stage import Bytes, Count, Score, Seconds, stage
-from streamkit.core.units import Of
+from streamkit.core.units import Of, WholePixels
 from streamkit.io.outputs import AtomicFile
 from streamkit.io.retention import OF_OBJECTS
 from streamkit.io.still_images import JpegQuality, StillImage, jpegs, on_device, still_bytes, whole
@@ -65,7 +65,7 @@ class Snapshot(EventFileSink):
     pad: Annotated[Score, "share of the box that is added on each side of the object."] = 0.1
     before: Annotated[Seconds | None, "maximum age of a view before the event; 0 takes none. 10s if not set."] = None
     after: Annotated[Seconds | None, "how long to wait for a better view after the event. 2s if not set."] = None
-    max_size: Annotated[Count, "maximum length of the image's longer side, in pixels."] = 1280
+    max_size: Annotated[WholePixels, "maximum length of the image's longer side."] = 1280
     quality: Annotated[JpegQuality, "of the JPEG."] = 90
     path: Annotated[
         str,

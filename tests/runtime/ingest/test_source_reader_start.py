@@ -165,7 +165,7 @@ def test_paced_sources_do_not_wait_for_a_camera_that_cannot_be_reached(run_pipel
             def open(self) -> None:
                 if not given_up_s:
                     given_up_s.append(time.monotonic() + 0.6)
-                raise SourceError("nobody answers", cause="refused" if time.monotonic() < given_up_s[0] else None)
+                raise SourceError("no server answers", cause="refused" if time.monotonic() < given_up_s[0] else None)
 
             def frames(self):
                 yield from ()

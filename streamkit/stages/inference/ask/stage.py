@@ -20,7 +20,7 @@ from streamkit.core.retry import Retry
 from streamkit.core.sentences import event_label
 from streamkit.core.stage import Count, Pixels, Score, Seconds, StreamStage, stage
 from streamkit.core.tasks import Background
-from streamkit.core.units import OF_FORMS, Of, Rate
+from streamkit.core.units import OF_FORMS, Of, Rate, WholePixels
 from streamkit.io.still_images import JpegQuality, StillImage, on_device, whole
 from streamkit.ops.cut import to_host
 from streamkit.rules.language import RuleField
@@ -93,7 +93,7 @@ class Ask(StreamStage):
     ] = None
     min_size: Annotated[Pixels, "without `when`, a track is asked about when its shorter side reaches this."] = 32.0
     pad: Annotated[Score, "share of the box that is added on each side of the object."] = 0.2
-    max_size: Annotated[Count, "maximum length of an image's longer side, in pixels."] = 768
+    max_size: Annotated[WholePixels, "maximum length of an image's longer side."] = 768
     quality: Annotated[JpegQuality, "of the JPEG."] = 90
     key_env: Annotated[str | None, "the environment variable with the endpoint's key; if not set, none is sent."] = None
     at_most: Annotated[
