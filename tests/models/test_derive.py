@@ -244,7 +244,8 @@ def test_keypoints_of_a_person_default_to_coco(tmp_path):
         ),
         (ultralytics(names="{0: 'cat', 2: 'dog'}"), "must number the classes from 0 without gaps"),
         (ultralytics(names="cat, dog"), "names in the metadata of best.onnx is not a list or mapping: 'cat, dog'"),
-        (ultralytics(task="depth"), "task is 'depth' in the metadata of best.onnx, and no family reads it"),
+        (ultralytics(task="flow"), "task is 'flow' in the metadata of best.onnx, and no family reads it"),
+        (ultralytics(task="depth"), "no family of the metadata of best.onnx (task: depth) reads its outputs"),
         (ultralytics(task="classify"), "no family of the metadata of best.onnx (task: classify) reads its outputs"),
         (ultralytics(imgsz="640, 640, 3"), "imgsz in the metadata of best.onnx must be height and width"),
         (ultralytics(imgsz="None"), "imgsz in the metadata of best.onnx must be height and width, got 'None'"),
@@ -729,7 +730,7 @@ def test_a_trial_run_identifies_the_last_layer_of_a_classifier(values, family, t
         ({"o": ["N", 7]}, {"family": "yolov8"}, "family yolov8 reads one output of 3 dimensions"),
         ({"o": ["N", 7]}, {"family": "yolov9"}, "--family yolov9 is unknown; did you mean"),
         ({"o": ["n", 7]}, {}, "no source names 7 classes (family logits, outputs o['?', 7])"),
-        ({"o": ["N"]}, {}, "no family reads its outputs o['?']; tried detr,"),
+        ({"o": ["N"]}, {}, "no family reads its outputs o['?']; tried "),
         ({"o": ["N", 6, 8400]}, {"size": (320, 320)}, "--size is 320 x 320, but input 'images' takes 640 x 640"),
     ],
 )

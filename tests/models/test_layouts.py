@@ -234,6 +234,10 @@ def test_the_family_is_identified_by_the_outputs(name, tmp_path):
     assert card.ignore_outputs == ()
 
 
+ANOMALY = {"pred_score": [1, 1], "pred_label": [1, 1], "anomaly_map": [1, 1, 256, 256], "pred_mask": [1, 1, 256, 256]}
+READ["anomalib"] = "anomalib", Layout(ANOMALY, image=[1, 3, 256, 256])
+READ["anomalib without a map"] = "anomalib", Layout({"pred_score": ["N"], "pred_label": ["N"]}, labels=3)
+
 AMBIGUOUS = {
     "segformer": ("semantic", Layout({"logits": ["N", 150, 128, 128]}, image=["N", 3, 512, 512])),
     "a map beside other labels": (
@@ -250,6 +254,12 @@ AMBIGUOUS = {
     ),
     "a map without a name": ("semantic", Layout({"output": ["N", 17, 64, 48]}, image=SMALL)),
     "a vector": ("logits", Layout({"output": ["N", 256]}, image=SMALL)),
+    "depth anything": ("inverse_depth", Layout({"predicted_depth": ["N", 518, 518]}, image=["N", 3, 518, 518])),
+    "depth anything with labels": (
+        "relative_depth",
+        Layout({"predicted_depth": ["N", 518, 518]}, image=["N", 3, 518, 518], labels=514),
+    ),
+    "yolo26-depth without metadata": ("metric_depth", Layout({"output0": ["N", 1, 640, 640]})),
     "a vector beside other labels": ("embedding", Layout({"output": ["N", 256]}, image=SMALL, labels=80)),
 }
 
@@ -310,7 +320,6 @@ REFUSED = {
             values={"output": scores(17, 3072).reshape(1, 17, 64, 48) / 9},
         ),
     ),
-    "yolo26-depth": (NO_FAMILY, Layout({"output0": ["N", 1, 640, 640]})),
     "deepstream-yolo": (
         "not yolov5: its boxes are corners, not center and size",
         Layout(
@@ -388,23 +397,6 @@ REFUSED = {
     ),
     "tokens of dinov3": (NO_FAMILY, Layout({"last_hidden_state": ["N", 201, 384]}, image=IMAGENET)),
     "tokens of vit": (NO_FAMILY, Layout({"last_hidden_state": ["N", 50, 768]}, image=IMAGENET)),
-    "depth anything": (NO_FAMILY, Layout({"predicted_depth": ["N", 518, 518]}, image=["N", 3, 518, 518])),
-    "depth anything with labels": (
-        NO_FAMILY,
-        Layout({"predicted_depth": ["N", 518, 518]}, image=["N", 3, 518, 518], labels=514),
-    ),
-    "anomalib": (
-        NO_FAMILY,
-        Layout(
-            {
-                "pred_score": [1, 1],
-                "pred_label": [1, 1],
-                "anomaly_map": [1, 1, 256, 256],
-                "pred_mask": [1, 1, 256, 256],
-            },
-            image=[1, 3, 256, 256],
-        ),
-    ),
     "an anomaly map": (NO_FAMILY, Layout({"anomaly_map": [1, 1, 256, 256]}, image=[1, 3, 256, 256], labels=2)),
     "videomae": ("must have one input of rank 4", Layout({"logits": [1, 400]}, image=[1, 16, 3, 224, 224])),
     "mask2former": (
