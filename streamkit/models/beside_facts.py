@@ -166,7 +166,7 @@ def _add_resize(facts: CardFacts, path: Path, steps: Mapping[str, Any]) -> None:
         )
     if steps.get("keep_aspect_ratio"):
         facts.note += (
-            f"{'; ' if facts.note else ''}{path.name} keeps the aspect ratio of a frame, and the input of streamkit has "
+            f"{'; ' if facts.note else ''}{path.name} keeps the aspect ratio of a frame, and an input of streamkit has "
             "one size; export the network in the shape of your frames, such as 924x518 for 16:9"
         )
     size = steps.get("size")
