@@ -162,7 +162,7 @@ def object_samples(
         samples[name] = column
     flags: list[np.ndarray] = []
     begin = 0
-    for i, mask in enumerate(masks or ()):
+    for i, mask in enumerate(() if masks is None else masks):
         inside = None if mask is None else _inside(mask, samples[i], to_map[frame[i]])
         if inside is not None and inside.any():
             samples["mask"][i] = begin

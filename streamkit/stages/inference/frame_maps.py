@@ -16,8 +16,9 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 
 from streamkit.core.crops import LazyOutputs
-from streamkit.core.data import Array, Batch, Detections, Frame, FrameMap
-from streamkit.core.lazy_column import LazyColumn
+from streamkit.core.data import Array, Batch, Frame, FrameMap
+from streamkit.core.detections import stored
+from streamkit.core.lazy_column import LazyColumn, read
 from streamkit.core.stage import BatchStage, Composite, CompositePart, Count, Pixels, Score, Seconds, stage
 from streamkit.core.units import OF_FORMS, Of
 from streamkit.models.arithmetic import Engine, Precision
@@ -25,7 +26,7 @@ from streamkit.models.card import family_of
 from streamkit.models.card_option import Model
 from streamkit.ops.frame_maps import frame_rects, medians, object_samples, ranged, to_maps
 from streamkit.ops.transfer import fetch
-from streamkit.stages.inference.apply_results import ApplyDetails, ApplyResults, Results
+from streamkit.stages.inference.apply_results import ApplyResults, Results
 from streamkit.stages.inference.infer import Threads, check_task, network_parts, pick_options
 from streamkit.stages.inference.postprocess import FetchVectors
 from streamkit.stages.inference.select_objects import WHOLE_FRAME, SelectFrames, SelectObjects, members
@@ -127,7 +128,7 @@ class MeasureDepth(
         """See `KeepDepth.measured`; the column waits for its numbers when it is read."""
         table = batch.table(self.of.stage)
         rows = np.flatnonzero(members(table, self.of))
-        masks = table.extra["mask"][rows] if "mask" in table.extra else None
+        masks = read(stored(table.extra)["mask"][rows]) if "mask" in table.extra else None
         samples, flags = object_samples(table.xyxy[rows], table.batch_row[rows], placed.to_map, placed.rects, masks)
         wait = cache(fetch([broken, medians(values, samples, flags)]))
 
@@ -216,86 +217,20 @@ class _State:
     now_s: float = -np.inf
 
 
-@dataclass(eq=False)
-class ApplyAnomaly(
-    ApplyResults,
-    writes=("events",),
-    emits=("anomalous", "cleared"),
-    changeable=("min_score", "debounce"),
-):
-    """Give each frame its score, and emit events when it passes the threshold.
-
-    Attributes:
-        min_score: a frame is anomalous from this score on.
-        debounce: how long the score must be on the other side of it.
-    """
-
-    min_score: Score = 0.5
-    debounce: Seconds = 0.0
-
-    def new_state(self, source: str) -> _State:
-        """Return the state of a source that is not anomalous."""
-        return _State()
-
-    def apply(self, batch: Batch, states: Mapping[str, Any], results: Results) -> None:
-        """Set the fact `anomaly_score`; emit events."""
-        scores = {row: float(result[0]) for (row, _), result in results.items()}
-        for row, frame in enumerate(batch.frames):
-            if row not in scores:
-                continue
-            if not np.isfinite(scores[row]):
-                self.context.counters.add(BAD_SCORES)
-                continue
-            frame.facts["anomaly_score"] = round(scores[row], 4)
-            self._update(frame, states[frame.source], scores[row])
-
-    def _update(self, frame: Frame, state: _State, score: float) -> None:
-        now_s = frame.pts_s
-        if now_s < state.now_s:  # the time went back
-            state.change_s = None
-            state.since_s = None if state.since_s is None else now_s
-        state.now_s = now_s
-        was = state.since_s is not None
-        is_above = score >= (self.min_score * _SLACK if was else self.min_score)
-        state.max_score = max(state.max_score, score) if was or is_above else 0.0
-        if is_above == was:
-            state.change_s = None
-            return
-        state.change_s = now_s if state.change_s is None else state.change_s
-        if now_s - state.change_s < self.debounce:
-            return
-        if is_above:
-            state.since_s = state.change_s
-            frame.emit("anomalous", score=round(score, 4), since_s=round(state.change_s, 6))
-        else:
-            lasted_s = round(state.change_s - (state.since_s or 0.0), 6)
-            frame.emit("cleared", max_score=round(state.max_score, 4), lasted_s=lasted_s)
-            state.since_s = None
-        state.change_s = None
-
-    def end(self, source: str, state: Any) -> None:
-        """Count a source that ends while it is anomalous."""
-        if state.since_s is not None:
-            self.context.counters.add("anomalous at the end")
-
-
-class ApplyObjectAnomaly(ApplyDetails, writes=("anomaly_score",), columns={"anomaly_score": "float"}):
-    """Give each object its score."""
-
-    def attach(self, table: Detections, values: list[Any]) -> Detections:
-        """See `ApplyDetails.attach`."""
-        scores = np.array([np.nan if value is None else value[0] for value in values], np.float32)
-        if broken := sum(value is not None and not np.isfinite(value[0]) for value in values):
-            self.context.counters.add(BAD_SCORES, broken)
-        return table.with_columns(anomaly_score=scores)
-
-
-_OF_FRAMES = ("min_score", "debounce")
+_OF_FRAMES = ("min_score", "debounce", "every")
 _OF_OBJECTS = ("pad", "min_size", "batch")
 
 
-@stage("anomaly", reads="pixels", writes="events", writes_if={"of": "anomaly_score"}, emits=("anomalous", "cleared"))
-class Anomaly(Composite):
+@stage(
+    "anomaly",
+    reads="pixels",
+    writes="events",
+    writes_if={"of": "anomaly_score"},
+    columns={"anomaly_score": "float"},
+    emits=("anomalous", "cleared"),
+    changeable=("min_score", "debounce"),
+)
+class Anomaly(ApplyResults):
     """Score how unusual each frame is: emits `anomalous` and `cleared`.
 
     `anomalous` has `score` and `since_s`; `cleared` is emitted when the score falls below 90 % of `min_score`, and has
@@ -318,21 +253,78 @@ class Anomaly(Composite):
     def __post_init__(self) -> None:
         """Check the card's task, and that no option is given without effect."""
         check_task(self)
-        names = _OF_OBJECTS if self.of is None else (*_OF_FRAMES, "every")
-        unused = [name for name in names if getattr(self, name) != getattr(type(self), name)]
-        if unused:
-            which = "for objects, with of" if self.of is None else "for whole frames, without of"
-            raise ValueError(f"{', '.join(unused)} {'is' if len(unused) == 1 else 'are'} {which}; leave out")
+        unused = _OF_OBJECTS if self.of is None else _OF_FRAMES
+        names = [name for name in unused if getattr(self, name) != getattr(type(self), name)]
+        if names:
+            where = "objects, with of" if self.of is None else "whole frames, without of"
+            raise ValueError(f"options for {where}: leave out {', '.join(names)}")
 
-    def parts(self) -> list[CompositePart]:
-        """Return the parts with their options."""
-        fetch_scores = CompositePart("postprocess", KeepAnomaly, {"model": self.model})
-        if self.of is None:
-            min_score = self.model.score if self.min_score is None else self.min_score
-            apply = CompositePart("apply", ApplyAnomaly, {"min_score": min_score, "debounce": self.debounce})
-            return network_parts(
-                self, [CompositePart("select", SelectFrames, {"every": self.every})], [fetch_scores, apply]
-            )
-        select = {"of": self.of, "every": 0.0, "track_ttl": 1.0, **pick_options(self, ("pad", "min_size"))}
-        apply = CompositePart("apply", ApplyObjectAnomaly, pick_options(self, ("model", "of")))
-        return network_parts(self, [CompositePart("select", SelectObjects, select)], [fetch_scores, apply], ("batch",))
+    @staticmethod
+    def parts_before(options: dict[str, Any]) -> list[CompositePart]:
+        """Return the parts that run the network on whole frames or objects."""
+        composite = Anomaly(**options)
+        scores = CompositePart("postprocess", KeepAnomaly, {"model": composite.model})
+        if composite.of is None:
+            select = CompositePart("select", SelectFrames, {"every": composite.every})
+            return network_parts(composite, [select], [scores])
+        chosen = {"of": composite.of, "every": 0.0, "track_ttl": 1.0, **pick_options(composite, ("pad", "min_size"))}
+        return network_parts(composite, [CompositePart("select", SelectObjects, chosen)], [scores], ("batch",))
+
+    def open(self) -> None:
+        """Find the threshold."""
+        self.changed()
+
+    def changed(self) -> None:
+        """Apply `min_score`."""
+        self._min_score = self.model.score if self.min_score is None else self.min_score
+
+    def new_state(self, source: str) -> _State:
+        """Return the state of a source that is not anomalous."""
+        return _State()
+
+    def apply(self, batch: Batch, states: Mapping[str, Any], results: Results) -> None:
+        """Set the fact `anomaly_score` and emit events; with `of`, add the column."""
+        scores = {key: float(result[0]) for key, result in results.items()}
+        if broken := sum(not np.isfinite(score) for score in scores.values()):
+            self.context.counters.add(BAD_SCORES, broken)
+        if self.of is not None:
+            table = batch.table(self.of.stage)
+            keys = zip(table.batch_row.tolist(), table.row_id.tolist(), strict=True)
+            column = np.array([scores.get(key, np.nan) for key in keys], np.float32)
+            batch.tables[self.of.stage] = table.with_columns(anomaly_score=column)
+            return
+        for (row, _), score in scores.items():
+            if np.isfinite(score):
+                frame = batch.frames[row]
+                frame.facts["anomaly_score"] = round(score, 4)
+                self._update(frame, states[frame.source], score)
+
+    def _update(self, frame: Frame, state: _State, score: float) -> None:
+        """Compare a frame's score with the threshold; emit the event of a change that has lasted long enough."""
+        now_s = frame.pts_s
+        if now_s < state.now_s:  # the time went back
+            state.change_s = None
+            state.since_s = None if state.since_s is None else now_s
+        state.now_s = now_s
+        was = state.since_s is not None
+        is_above = score >= (self._min_score * _SLACK if was else self._min_score)
+        state.max_score = max(state.max_score, score) if was or is_above else 0.0
+        if is_above == was:
+            state.change_s = None
+            return
+        state.change_s = now_s if state.change_s is None else state.change_s
+        if now_s - state.change_s < self.debounce:
+            return
+        if is_above:
+            state.since_s = state.change_s
+            frame.emit("anomalous", score=round(score, 4), since_s=round(state.change_s, 6))
+        else:
+            lasted_s = round(state.change_s - (state.since_s or 0.0), 6)
+            frame.emit("cleared", max_score=round(state.max_score, 4), lasted_s=lasted_s)
+            state.since_s = None
+        state.change_s = None
+
+    def end(self, source: str, state: Any) -> None:
+        """Count a source that ends while it is anomalous."""
+        if state.since_s is not None:
+            self.context.counters.add("anomalous at the end")
