@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from support.map_networks import anomaly_card, depth_card, gray_frames
 from support.shaped_networks import shaped
 
 from streamkit.models.card import Card, find_card, load_card
@@ -135,3 +136,45 @@ def test_a_mean_in_the_wrong_channel_order_is_noticed(color, scale, mean, order,
     listed = hints(card, street[:1])
     assert len(listed) == bool(order)
     assert all(f"is ImageNet's in the order {order}, and color is {color}: unless" in text for text in listed)
+
+
+def slopes(top, bottom, count=3):
+    """Frames whose brightness goes from `top` to `bottom`."""
+    return gray_frames(
+        np.repeat(np.linspace(top, bottom, 64)[None, :, None], count, axis=0).repeat(96, 2).astype(np.uint8)
+    )
+
+
+@pytest.mark.parametrize(
+    ("family", "factor", "frames", "expected"),
+    [
+        ("metric_depth", 10, slopes(200, 20), ""),
+        ("inverse_depth", 10, slopes(20, 200), ""),
+        ("metric_depth", 10, slopes(20, 200, count=2), ""),
+        ("metric_depth", 10, slopes(20, 200), "by metric_depth, the lower third of every frame is farther"),
+        ("relative_depth", 10, slopes(20, 200), "larger values are nearer, as in the family inverse_depth"),
+        ("inverse_depth", 10, slopes(200, 20), "larger values are farther, as in the family metric_depth or relative"),
+        ("metric_depth", 0, slopes(200, 20), "every place has the same depth: correct input.scale, mean and std"),
+        ("relative_depth", -10, slopes(20, 200), "some depths are below 0, which relative_depth never is"),
+        ("metric_depth", np.inf, slopes(0, 200), "3 of 3 maps have values that are not finite"),
+    ],
+)
+def test_the_scale_and_the_direction_of_depth_are_noticed(family, factor, frames, expected, tmp_path):
+    listed = hints(depth_card(tmp_path, family, factor), frames)
+    assert bool(listed) == bool(expected)
+    assert not expected or any(expected in text for text in listed)
+
+
+@pytest.mark.parametrize(
+    ("factor", "frames", "expected"),
+    [
+        (1, slopes(20, 100)[:1] + slopes(20, 200)[:1], ""),
+        (30, slopes(20, 200)[:1] + slopes(20, 100)[:1], "scores reach from 11.8 to 23.5, and a score is from 0 to 1"),
+        (1, slopes(20, 200), "every frame has the score 0.7"),
+        (np.nan, slopes(20, 200), "some scores are not finite"),
+    ],
+)
+def test_scores_of_anomalies_that_are_none_are_noticed(factor, frames, expected, tmp_path):
+    listed = hints(anomaly_card(tmp_path, factor), frames)
+    assert bool(listed) == bool(expected)
+    assert not expected or expected in listed[0]

@@ -18,9 +18,9 @@ def depth_card(folder: Path, family: str = "metric_depth", factor: float = 10.0,
     return _card(folder, "depth", family, _network(factor, anomaly=False), resize)
 
 
-def anomaly_card(folder: Path) -> Card:
-    """Write a network as anomalib exports it: the map is the brightness, the score its maximum."""
-    return _card(folder, "anomaly", "anomalib", _network(1.0, anomaly=True), "stretch")
+def anomaly_card(folder: Path, factor: float = 1.0) -> Card:
+    """Write a network as anomalib exports it: the map is `factor` times the brightness, the score its maximum."""
+    return _card(folder, "anomaly", "anomalib", _network(factor, anomaly=True), "stretch")
 
 
 def _card(folder: Path, task: str, family: str, network, resize: str) -> Card:

@@ -130,17 +130,17 @@ class MeasureDepth(
         rows = np.flatnonzero(members(table, self.of))
         masks = read(stored(table.extra)["mask"][rows]) if "mask" in table.extra else None
         samples, flags = object_samples(table.xyxy[rows], table.batch_row[rows], placed.to_map, placed.rects, masks)
-        wait = cache(fetch([broken, medians(values, samples, flags)]))
+        wait = cache(fetch([medians(values, samples, flags), broken]))
 
         def column(selected: np.ndarray) -> np.ndarray:
             numbers = np.full(len(table), np.nan, np.float32)
-            numbers[rows] = wait()[1]
+            numbers[rows] = wait()[0]
             return numbers[selected]
 
         every = np.arange(len(table))
         depth = column(every) if batch.xp is np else LazyColumn(column, every, np.float32)
         batch.tables[self.of.stage] = table.with_columns(**{self.column: depth})
-        return lambda: (int(wait()[0].sum()), int(np.isnan(wait()[1]).sum()))
+        return lambda: (int(wait()[1].sum()), int(np.isnan(wait()[0]).sum()))
 
 
 class MeasureRelativeDepth(MeasureDepth, writes=("relative_depth",), columns={"relative_depth": "float"}):
