@@ -62,7 +62,8 @@ def frame_rects(to_map: np.ndarray, sizes_wh: np.ndarray, map_size: tuple[int, i
 
 def _rects(boxes: np.ndarray, to_map: np.ndarray, limits: np.ndarray) -> np.ndarray:
     """Return (n, 4) int32, the places whose middle is in each box, within limits; at least the one at its middle."""
-    low, high = limits[:, :2], limits[:, 2:]
+    low = limits[:, :2]
+    high = limits[:, 2:]
     edges = boxes.reshape(-1, 2, 2) * to_map[:, None, :2] + to_map[:, None, 2:]
     middle = np.clip(np.floor(edges.mean(axis=1)), low, high - 1)
     start = np.clip(np.ceil(edges[:, 0] - 0.5), low, high)
@@ -97,7 +98,8 @@ def ranged(
     broken = (~finite if within is None else ~finite & within).any(axis=(1, 2))
     with np.errstate(all="ignore"):
         if form == "score":
-            values, near = maps, xp.clip(maps, np.float32(0), np.float32(1))
+            values = maps
+            near = xp.clip(maps, np.float32(0), np.float32(1))
         else:
             infinity = np.float32(np.inf)
             low = xp.where(used, maps, infinity).min(axis=(1, 2))[:, None, None]
@@ -151,11 +153,11 @@ def object_samples(
     Returns:
         (m,) SAMPLE, and the flags of the masks, uint8. A box with a NaN has no places.
     """
-    known = np.isfinite(boxes).all(axis=1)
-    places = _rects(np.where(known[:, None], boxes, 0).astype(np.float64), to_map[frame], rects[frame])
+    complete = np.isfinite(boxes).all(axis=1)
+    places = _rects(np.where(complete[:, None], boxes, 0).astype(np.float64), to_map[frame], rects[frame])
     sides = places[:, 2:] - places[:, :2]
     steps = -(-sides // _MOST)
-    counts = -(-sides // steps) * known[:, None]
+    counts = -(-sides // steps) * complete[:, None]
     start = places[:, :2] + (sides - 1 - (counts - 1) * steps) // 2
     samples = np.zeros(len(boxes), SAMPLE)
     for name, column in zip(SAMPLE.names or (), (frame, *start.T, *steps.T, *counts.T, -1), strict=True):
@@ -324,7 +326,7 @@ def _paint_on_host(surface: Surface, shown: FrameMap, colors: np.ndarray) -> Non
         plane[...] = total >> 8
 
 
-class _Table:
+class _KernelTable:
     """The parts of the kernel's table, equal ones once."""
 
     def __init__(self) -> None:
@@ -333,7 +335,7 @@ class _Table:
         self.parts: list[np.ndarray] = []
 
     def begin(self, part: np.ndarray) -> int:
-        """Return where an array of 4 bytes a number begins; arrays are told apart by identity, as they are cached."""
+        """Return where an array of 4 bytes a number begins; the same array, which is cached, begins once."""
         if id(part) not in self._begins:
             self._begins[id(part)] = self._size
             self._size += part.size
@@ -347,7 +349,7 @@ def _paint_on_device(
     import cupy
 
     layers = []
-    table = _Table()
+    table = _KernelTable()
     for i, frame_map in shown:
         old = painted[i]
         painted[i] = old if in_place else Surface(cupy.empty(old.data.shape, np.uint8), old.color)

@@ -114,8 +114,10 @@ def plain_paint(surface, shown, opacity):
         for column in range(surface.width // 2):
             x = min(max((2 * column + 1) * scale_x + offset_x - 0.5, left), right - 1)
             y = min(max((2 * row + 1) * scale_y + offset_y - 0.5, top), bottom - 1)
-            x0, y0 = int(x), int(y)
-            wx, wy = round((x - x0) * 256), round((y - y0) * 256)
+            x0 = int(x)
+            y0 = int(y)
+            wx = round((x - x0) * 256)
+            wy = round((y - y0) * 256)
             corners = [
                 [int(shown.levels[min(v, bottom - 1), min(u, right - 1)]) for u in (x0, x0 + 1)] for v in (y0, y0 + 1)
             ]

@@ -92,7 +92,7 @@ def _traits(meaning: str, **more: Any) -> FamilyTraits:
     )
 
 
-class Depth(Family):
+class DepthMap(Family):
     """One map per frame, no objects.
 
     Attributes:
@@ -125,21 +125,21 @@ class Depth(Family):
 
 
 @network_family("metric_depth", _traits("in meters", ultralytics=("depth",), doubt=_below_zero))
-class MetricDepth(Depth):
+class MetricDepth(DepthMap):
     """Meters."""
 
     form = "metric"
 
 
 @network_family("relative_depth", _traits("without a unit, larger is farther", doubt=_below_zero))
-class RelativeDepth(Depth):
+class RelativeDepth(DepthMap):
     """Larger is farther; comparable within a frame only."""
 
     form = "relative"
 
 
 @network_family("inverse_depth", _traits("without a unit, larger is nearer"))
-class InverseDepth(Depth):
+class InverseDepth(DepthMap):
     """Larger is nearer; comparable within a frame only."""
 
     form = "inverse"
@@ -156,9 +156,10 @@ _REPEATED = ("pred_label", "pred_mask")
     FamilyTraits(
         formats=(
             OutputFormat(
-                "`pred_score` (N,) or (N, 1); `anomaly_map` (N, 1, h, w) or (N, h, w), if there is one",
-                "how unusual the image and each place are, 0 to 1, .5 at the network's threshold",
+                "`pred_score` (N, 1), `anomaly_map` (N, 1, h, w)",
+                "how unusual the image and each place are, 0 to 1, as anomalib 2.7 exports them: .5 is the threshold",
             ),
+            OutputFormat("`pred_score` (N, 1)", "how unusual the image is"),
         ),
         line=authors_input("anomalib 2", 0.5, resize="stretch"),
         own_names=re.compile(f"^{_SCORE}$"),

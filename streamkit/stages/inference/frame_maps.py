@@ -135,7 +135,7 @@ class MeasureDepth(
         def column(selected: np.ndarray) -> np.ndarray:
             numbers = np.full(len(table), np.nan, np.float32)
             numbers[rows] = wait()[0]
-            return numbers[selected]
+            return np.asarray(numbers[selected])
 
         every = np.arange(len(table))
         depth = column(every) if batch.xp is np else LazyColumn(column, every, np.float32)
