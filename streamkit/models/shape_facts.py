@@ -56,12 +56,7 @@ def candidates(
         rule = reads.traits.plausible
         if numbers and (rule is None or size is None or rule(info, size)):
             listed += [Candidate(name, number, _unread(info, reads, number)) for number in numbers]
-    return [candidate for candidate in listed if _has_own_name(candidate, info)] or listed
-
-
-def _has_own_name(candidate: Candidate, info: ModelInfo) -> bool:
-    pattern = FAMILIES[candidate.family].traits.own_names
-    return pattern is not None and any(map(pattern.search, info.outputs))
+    return listed
 
 
 def _unread(info: ModelInfo, family: Family, classes: int | None) -> tuple[str, ...]:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -131,7 +130,6 @@ class FamilyTraits:
             family. None for maps and texts.
         by_shape: whether it may be chosen by shapes. If not, they are those of other families, and a source or the user
             must name it.
-        own_names: names of outputs that no other family has; where one fits, others are not considered.
         meaning: what the outputs mean, where other networks have the same shapes and the user has to decide.
         input_hint: which networks with different inputs have these outputs, for a message.
         keypoints: the set of keypoints, a key of `labels.SKELETONS`.
@@ -145,7 +143,6 @@ class FamilyTraits:
     doubt: Doubt | None = None
     reference: Callable[[PlainImage], np.ndarray] | None = None
     by_shape: bool = True
-    own_names: re.Pattern[str] | None = None
     meaning: str = ""
     input_hint: str = ""
     keypoints: str = ""

@@ -85,7 +85,6 @@ def _traits(meaning: str, **more: Any) -> FamilyTraits:
     return FamilyTraits(
         formats=(OutputFormat(_DEPTH, f"the depth of each place, {meaning}"),),
         plausible=_is_depth,
-        own_names=_DEPTH_NAMES,
         meaning=meaning,
         hugging_face="DepthEstimation",
         **more,
@@ -162,7 +161,6 @@ _REPEATED = ("pred_label", "pred_mask")
             OutputFormat("`pred_score` (N, 1)", "how unusual the image is"),
         ),
         line=authors_input("anomalib 2", 0.5, resize="stretch"),
-        own_names=re.compile(f"^{_SCORE}$"),
     ),
 )
 class Anomalib(Family):

@@ -109,10 +109,9 @@ stages:
     return write
 
 
-def test_a_rule_compares_meters(pipeline, run_pipeline, tmp_path):
+def test_a_rule_compares_meters(pipeline, run_pipeline):
     text = pipeline(
-        'near: {stage: rule, when: "depth < 4"}\n  count: {stage: rule, when: count(car and depth > 3) > 0}\n'
-        f"  parquet: {{path: {tmp_path}/objects, send: objects}}\n  collect: {{}}"
+        "near: {stage: rule, when: depth < 4}\n  far: {stage: rule, when: count(car and depth > 3) > 0}\n  collect: {}"
     )
     outcome = run_pipeline(text, limit=30)
     assert outcome.code == 0
