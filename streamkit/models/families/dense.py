@@ -80,10 +80,10 @@ def _below_zero(values: Values, size: Size, classes: int | None) -> str:
     return "its values are below 0, and no distance is" if lowest < 0 else ""
 
 
-def _traits(meaning: str, **more: Any) -> FamilyTraits:
-    """Return the traits of a form of depth."""
+def _traits(meaning: str, exports: str, **more: Any) -> FamilyTraits:
+    """Return the traits of a form of depth; `exports` says whose networks were tried."""
     return FamilyTraits(
-        formats=(OutputFormat(_DEPTH, f"the depth of each place, {meaning}"),),
+        formats=(OutputFormat(_DEPTH, f"the depth of each place, {meaning}; {exports}"),),
         plausible=_is_depth,
         meaning=meaning,
         hugging_face="DepthEstimation",
@@ -123,21 +123,33 @@ class DepthMap(Family):
         return self._single(named if len(named) == 1 else outputs, _is_map, f"map {_DEPTH}")
 
 
-@network_family("metric_depth", _traits("in meters", ultralytics=("depth",), doubt=_below_zero))
+@network_family(
+    "metric_depth",
+    _traits(
+        "in meters",
+        "YOLO26-depth of Ultralytics 8.4, Depth Anything of transformers 5.24",
+        ultralytics=("depth",),
+        doubt=_below_zero,
+    ),
+)
 class MetricDepth(DepthMap):
     """Meters."""
 
     form = "metric"
 
 
-@network_family("relative_depth", _traits("without a unit, larger is farther", doubt=_below_zero))
+@network_family(
+    "relative_depth", _traits("without a unit, larger is farther", "Depth Anything v3, unverified", doubt=_below_zero)
+)
 class RelativeDepth(DepthMap):
     """Larger is farther; comparable within a frame only."""
 
     form = "relative"
 
 
-@network_family("inverse_depth", _traits("without a unit, larger is nearer"))
+@network_family(
+    "inverse_depth", _traits("without a unit, larger is nearer", "Depth Anything v1 and v2 of transformers 5.24")
+)
 class InverseDepth(DepthMap):
     """Larger is nearer; comparable within a frame only."""
 
