@@ -102,7 +102,7 @@ sources: {{a: {{uri: samples/street.mp4}}}}
 stages:
   detect: {{model: demo}}
   track: {{}}
-  depth: {{model: {tmp_path}/{family}.yaml, of: detect}}
+  depth: {{model: {tmp_path}/{family}.yaml, of: detect, precision: f32}}
   {stages}
 """
 
