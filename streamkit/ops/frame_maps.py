@@ -24,6 +24,8 @@ _MOST = 64  # places of an object that count, in a row and in a column
 _THREADS = 256  # as in cuda/frame_maps.cu
 _BLOCK = (32, 8)
 _ONE = 256  # the weight of a place
+_NOTHING = -(1 << 20)  # below any level
+_BAND = 32  # rows of blocks drawn at a time: their numbers stay in the processor's cache
 
 SAMPLE = np.dtype([(name, "<i4") for name in ("frame", "x", "y", "step_x", "step_y", "columns", "rows", "mask")])
 """The places of an object, `struct Sample` of cuda/frame_maps.cu: `columns` x `rows` of them, from x, y on, every
@@ -302,28 +304,36 @@ def paint(
 
 
 def _paint_on_host(surface: Surface, shown: FrameMap, colors: np.ndarray) -> None:
-    import cv2
-
     across, down = _axes(shown, surface)
-    (left, right, wx), (above, below, wy) = (axis.T for axis in (across, down))
+    left, right, weight = across.T
     levels = shown.levels.astype(np.int32)
-    rows = levels[:, left] * (_ONE - wx) + levels[:, right] * wx
-    mixed = (rows[above] * (_ONE - wy)[:, None] + rows[below] * wy[:, None] + (1 << 15)) >> 16
+    rows = levels[:, left] * (_ONE - weight) + levels[:, right] * weight
     empty = levels == 0
     if empty.any():
-        beside = empty[:, left] | empty[:, right]
-        mixed[beside[above] | beside[below]] = 0
-    share = (colors >> 24).astype(np.uint16)
-    inks = [(colors >> shift & 255).astype(np.uint16) * share + 127 for shift in (0, 8, 16)]
-    blocks = mixed.astype(np.uint8)
-    pixels = blocks.repeat(2, axis=1).repeat(2, axis=0)
+        rows[empty[:, left] | empty[:, right]] = _NOTHING
+    share = colors >> 24
+    inks = [((colors >> shift & 255) * share + 127).astype(np.uint16) for shift in (0, 8, 16)]
+    rest = (255 - share).astype(np.uint16)
+    luma = surface.data[: surface.height]
     chroma = surface.data[surface.height :]
-    planes = (surface.data[: surface.height], pixels), (chroma[:, 0::2], blocks), (chroma[:, 1::2], blocks)
-    for (plane, level), ink in zip(planes, inks, strict=True):
-        total = plane * cv2.LUT(level, 255 - share)
-        total += cv2.LUT(level, ink)
-        total += (total >> 8) + 1  # then the high byte is the quotient by 255
-        plane[...] = total >> 8
+    for first in range(0, len(down), _BAND):
+        above, below, weights = down[first : first + _BAND].T
+        mixed = (rows[above] * (_ONE - weights)[:, None] + rows[below] * weights[:, None] + (1 << 15)) >> 16
+        blocks = np.where((rows[above] < 0) | (rows[below] < 0), 0, mixed).astype(np.uint8)
+        band = slice(first, first + len(blocks))
+        _mix(luma[2 * first : 2 * band.stop], blocks.repeat(2, axis=1).repeat(2, axis=0), rest, inks[0])
+        for channel in (0, 1):
+            _mix(chroma[band, channel::2], blocks, rest, inks[1 + channel])
+
+
+def _mix(plane: np.ndarray, levels: np.ndarray, rest: np.ndarray, ink: np.ndarray) -> None:
+    """Blend a plane, in place, with the ink of each level: (plane x rest + ink) / 255, rounded down."""
+    import cv2
+
+    total = plane * cv2.LUT(levels, rest)
+    total += cv2.LUT(levels, ink)
+    total += (total >> 8) + 1  # then the high byte is the quotient
+    plane[...] = total >> 8
 
 
 class _KernelTable:
