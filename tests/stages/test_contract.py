@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from support.map_networks import anomaly_card, depth_card
 
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
@@ -48,7 +49,6 @@ MINIMAL = {
 }
 # of the task that a stage is for
 CARDS = {"classify": "color", "embed": "look", "segment": "yolov8n-seg", "pose": "movenet-lightning", "read": "plates"}
-CARDS |= {name: f"tests/support/{name}.yaml" for name in ("depth", "anomaly")}
 URLS = {name: broker.example for name, broker in brokers(default_registry()).items() if broker.example}
 URLS["ask"] = "http://127.0.0.1:1/v1"
 PATHS = {
@@ -87,6 +87,13 @@ ABOVE = {
 # Stages that must be told of events, and what makes those.
 WHEN = {"snapshot": "door.crossed", "collect": "door.crossed", "ask": "door.crossed", "rule": "present(car)"}
 DOOR = "detect: {model: demo}\n  simple_track: {}\n  door: {stage: line_counter, line: [[0, 0], [9, 9]]}"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cards_of_maps(tmp_path_factory):
+    """Networks of the tasks of which none ships."""
+    folder = tmp_path_factory.mktemp("cards")
+    CARDS.update({card.task: str(card.path) for card in (depth_card(folder), anomaly_card(folder))})
 
 
 def all_stages(*kinds):
