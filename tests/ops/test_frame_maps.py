@@ -53,6 +53,13 @@ def test_medians_equal_a_plain_loop():
     np.testing.assert_array_equal(medians(maps, samples, flags), np.array(wanted, np.float32))
 
 
+def test_a_map_may_have_another_size_than_the_input():
+    geometry = np.array([(160 / 320, 96 / 200, 0, 0), (0.5, 0.5, 7, 3)])
+    places = to_maps(geometry, SIZE, (160, 96))
+    np.testing.assert_allclose(places, [(0.125, 0.12, 0, 0), (0.125, 0.125, 1.75, 0.75)])
+    assert frame_rects(places, np.array([(320, 200), (280, 180)]), SIZE).tolist() == [[0, 0, 40, 24], [2, 1, 37, 23]]
+
+
 def test_a_mask_chooses_the_places_and_a_small_object_has_one():
     maps = random_maps(1)
     places, rects = placed(1)
