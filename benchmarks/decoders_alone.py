@@ -76,21 +76,21 @@ def decoders_fps(
             daemon = opened.enter_context(MpsDaemon())
             opened.enter_context(variables(daemon.environment))
         with ThreadPoolExecutor(processes) as pool:
-            found = list(pool.map(lambda spec: list(results(spec, until_s))[-1], specs))
-    if errors := [one["error"] for one in found if "error" in one]:
+            measurements = list(pool.map(lambda spec: list(results(spec, until_s))[-1], specs))
+    if errors := [measurement["error"] for measurement in measurements if "error" in measurement]:
         raise StreamkitError(errors[0])
-    return float(sum(one["fps"] for one in found))
+    return float(sum(measurement["fps"] for measurement in measurements))
 
 
 class variables:  # noqa: N801  a context manager, named as what it sets
     """Sets environment variables, which processes inherit, while the block runs."""
 
-    def __init__(self, given: dict[str, str]) -> None:
-        self._given = given
+    def __init__(self, settings: dict[str, str]) -> None:
+        self._settings = settings
 
     def __enter__(self) -> None:
         self._before = dict(os.environ)
-        os.environ.update(self._given)
+        os.environ.update(self._settings)
 
     def __exit__(self, *error: object) -> None:
         os.environ.clear()
