@@ -53,9 +53,9 @@ def page() -> Iterator[str]:
 
 
 def _defaults() -> dict[str, Any]:
-    found = {one.name: one.default for one in dataclasses.fields(Card)}
-    found |= {f"input.{one.name}": one.default for one in dataclasses.fields(InputSpec)}
-    return {name: value for name, value in found.items() if value is not dataclasses.MISSING}
+    defaults = {key.name: key.default for key in dataclasses.fields(Card)}
+    defaults |= {f"input.{key.name}": key.default for key in dataclasses.fields(InputSpec)}
+    return {name: default for name, default in defaults.items() if default is not dataclasses.MISSING}
 
 
 def _default(value: Any) -> str:
