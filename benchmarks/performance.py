@@ -37,10 +37,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 
-from benchmarks.decoders_alone import decoders_fps, variables
 from benchmarks.killed_process import KillSpec
 from streamkit.bench import limits, trial
 from streamkit.bench.child import results
+from streamkit.bench.decoders import decoders_fps, variables
 from streamkit.bench.inputs import clip_of, lengthen, network, scratch_folder
 from streamkit.core.child_environment import child_environment
 from streamkit.core.errors import StreamkitError
