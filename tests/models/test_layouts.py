@@ -107,6 +107,27 @@ READ = {
             values={"output0": corners(scores(300, 1), classes(300, 1), points(300, 17))[None]},
         ),
     ),
+    "yolo26-obb": (
+        "yolo_e2e_obb",
+        Layout(
+            {"output0": ["N", 300, 7]},
+            image=["N", 3, 1024, 1024],
+            labels=15,
+            values={"output0": anchors(scores(300, 1), classes(300, 15), scores(300, 1), count=300)[None]},
+        ),
+    ),
+    "yolo26-obb of as many classes as rows of other networks have scores": (
+        "yolo_e2e_obb",
+        Layout(
+            {"output0": ["N", 300, 7]},
+            labels=3,
+            values={"output0": anchors(scores(300, 1), classes(300, 3), scores(300, 1), count=300)[None]},
+        ),
+    ),
+    "oriented boxes after non-max suppression that finds nothing": (
+        "yolo_e2e_obb",
+        Layout({"output0": ["N", 300, 7]}, labels=3, values={"output0": np.zeros((1, 300, 7))}),
+    ),
     "yolov8": (
         "yolov8",
         Layout({"output0": ["N", 84, 8400]}, labels=80, values={"output0": anchors(scores(8400, 80)).T[None]}),
@@ -281,19 +302,6 @@ NO_FAMILY = "no family reads its outputs "
 NOT_ALL = "no family reads all of its outputs "
 
 REFUSED = {
-    "yolo26-obb": (
-        NO_FAMILY,
-        Layout(
-            {"output0": ["N", 300, 7]},
-            image=["N", 3, 1024, 1024],
-            labels=3,
-            values={"output0": anchors(scores(300, 1), classes(300, 15), scores(300, 1), count=300)[None]},
-        ),
-    ),
-    "yolo26-obb that finds nothing": (
-        NO_FAMILY,
-        Layout({"output0": ["N", 300, 7]}, labels=3, values={"output0": np.zeros((1, 300, 7))}),
-    ),
     "fastestdet": (
         "not semantic: its values are neither logits nor probabilities of classes",
         Layout(

@@ -69,6 +69,7 @@ def test_open_sizes_allow_every_family_of_that_rank():
         "yolov8",
         "yolov8_pose",
         "yolo_e2e",
+        "yolo_e2e_obb",
         "yolo_e2e_pose",
         "rtdetr",
         "rtdetr_e2e",
@@ -139,7 +140,7 @@ def test_rows_of_six_values_are_recognized(rows, families):
     [
         (4, {}),
         (5, {"rtdetr": 1}),
-        (7, {"rtdetr": 3}),
+        (7, {"rtdetr": 3, "yolo_e2e_obb": None}),
         (8, {"rtdetr": 4}),
         (9, {"rtdetr": 5, "yolo_e2e_pose": None}),
         (57, {"rtdetr": 53, "yolo_e2e_pose": None}),

@@ -56,6 +56,9 @@ def random_outputs(form: str, n: int, dtype, seed: int = 0, size: tuple[int, int
         outputs = {"output_0": rng.random((n, 1, 17, 3))}
     elif form == "yolo_e2e":
         outputs = {"output0": np.concatenate([rows, scores[..., None], labels[..., None]], axis=2)}
+    elif form == "yolo_e2e_obb":
+        angle = rng.uniform(-0.8, 2.4, (n, 60, 1))
+        outputs = {"output0": np.concatenate([centerd(60), scores[..., None], labels[..., None], angle], axis=2)}
     elif form == "yolo_e2e_pose":
         points = np.concatenate([rng.uniform(0, 90, (n, 60, 4, 2)), rng.random((n, 60, 4, 1))], axis=3)
         outputs = {
@@ -105,6 +108,7 @@ FORMS = (
     "yolov8_pose",
     "movenet",
     "yolo_e2e",
+    "yolo_e2e_obb",
     "detr",
     "detr raw",
     "yolo_e2e_pose",

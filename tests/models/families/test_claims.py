@@ -29,6 +29,7 @@ YOLOV5 = {"output": (1, 2646, 8)}
         ("yolov8", {"more": (1, 5), "output": (1, 7, 84)}, ["more"]),
         ("yolov8_seg", {"output": (1, 9, 84), "maps": (1, 2, 8, 8), "count": (1,)}, ["count"]),
         ("yolo_e2e_seg", {"output": (1, 9, 8), "maps": (1, 2, 8, 8)}, []),
+        ("yolo_e2e_obb", {"output": (1, 9, 7), "angles": (1, 9)}, ["angles"]),
         ("yolo_world", {"boxes": (1, 84, 4), "scores": (1, 84, 3), "ids": (1, 84)}, ["ids"]),
         ("detr", RAW_DETR | {"masks": (1, 9, 4, 4), "angles": (1, 9)}, ["masks", "angles"]),
         ("detr", RAW_DETR | {"text_embeds": (3, 8), "image_embeds": (1, 2, 2, 8), "objectness_logits": (1, 9)}, []),
@@ -61,6 +62,7 @@ def test_unexplained_outputs_are_listed(name, outputs, unread):
 
 COLUMNS = {
     "yolov8_obb": ("corners", (4, 2)),
+    "yolo_e2e_obb": ("corners", (4, 2)),
     "yolov8_pose": ("keypoints", (4, 3)),
     "yolo_e2e_pose": ("keypoints", (4, 3)),
     "yunet": ("keypoints", (5, 3)),

@@ -13,7 +13,18 @@ from streamkit.models.families import CAUSES, ReadOptions, family, unpack
 SIZE = (96, 64)
 POINTS = ("yunet", "yolov8_pose", "movenet")  # one class, and key points
 CLASSES = 5
-UNSUPPRESSED = ("yolo_e2e", "yolo_e2e_pose", "yolo_e2e_seg", "rtdetr", "rtdetr_e2e", "detr", "ssd", "movenet")
+ROTATED = ("yolov8_obb", "yolo_e2e_obb")
+UNSUPPRESSED = (
+    "yolo_e2e",
+    "yolo_e2e_obb",
+    "yolo_e2e_pose",
+    "yolo_e2e_seg",
+    "rtdetr",
+    "rtdetr_e2e",
+    "detr",
+    "ssd",
+    "movenet",
+)
 
 
 def sigmoid(x):
@@ -34,12 +45,12 @@ def around(cx, cy, w, h):
 
 
 def turned(cx, cy, w, h, angle):
-    """The corners of a rotated box, by complex numbers."""
-    corners = [
-        complex(cx, cy) + complex(x * w / 2, y * h / 2) * cmath.exp(1j * angle)
-        for x, y in ((-1, -1), (1, -1), (1, 1), (-1, 1))
-    ]
-    return [(corner.real, corner.imag) for corner in corners]
+    """The hull and the corners of a rotated box, by complex numbers."""
+    turn = cmath.exp(1j * angle)
+    points = [complex(cx, cy) + complex(x * w / 2, y * h / 2) * turn for x, y in ((-1, -1), (1, -1), (1, 1), (-1, 1))]
+    corners = [(point.real, point.imag) for point in points]
+    hull = [end(values) for end in (min, max) for values in zip(*corners, strict=True)]
+    return hull, [value for corner in corners for value in corner]
 
 
 def rotated_overlap(a, b):
@@ -82,9 +93,10 @@ def anchors_of(form, outputs, frame, size, geometry, wh):
     elif form == "yolov8_obb":
         for row in first.T.tolist():
             c = max(range(4, 4 + CLASSES), key=lambda k: row[k])
-            corners = turned(*row[:4], row[-1])
-            hull = [end(values) for end in (min, max) for values in zip(*corners, strict=True)]
-            yield row[c], c - 4, hull, [value for corner in corners for value in corner]
+            yield row[c], c - 4, *turned(*row[:4], row[-1])
+    elif form == "yolo_e2e_obb":
+        for *box, score, label, angle in first.tolist():
+            yield score, int(label), *turned(*box, angle)
     elif form == "yolov8_pose":
         for row in first.T.tolist():
             yield row[4], 0, around(*row[:4]), row[5:]
@@ -173,7 +185,7 @@ def slow_read(form, outputs, frame, geometry, wh, size, options):
             continue
         suppressing.append((label, shape))
         # x, y, score; other values are no places
-        step = 3 if form in (*POINTS, "yolo_e2e_pose") else 2 if form == "yolov8_obb" else 0
+        step = 3 if form in (*POINTS, "yolo_e2e_pose") else 2 if form in ROTATED else 0
         xy = [(v - geometry[2 + i % 2]) / geometry[i % 2] for i, v in enumerate(box)]
         more = [
             (v - geometry[2 + i % step]) / geometry[i % step] if step and i % step < 2 else v
