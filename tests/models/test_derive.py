@@ -731,7 +731,7 @@ def test_a_trial_run_identifies_the_last_layer_of_a_classifier(values, family, t
         ({"o": ["N", 7]}, {"family": "yolov8"}, "family yolov8 reads one output of 3 dimensions"),
         ({"o": ["N", 7]}, {"family": "yolov9"}, "--family yolov9 is unknown; did you mean"),
         ({"o": ["n", 7]}, {}, "no source names 7 classes (family logits, outputs o['?', 7])"),
-        ({"o": ["N"]}, {}, "no family reads its outputs o['?']; tried detr,"),
+        ({"o": ["N"]}, {}, "no family reads its outputs o['?']; tried "),
         ({"o": ["N", 6, 8400]}, {"size": (320, 320)}, "--size is 320 x 320, but input 'images' takes 640 x 640"),
     ],
 )

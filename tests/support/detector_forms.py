@@ -85,6 +85,25 @@ def random_outputs(form: str, n: int, dtype, seed: int = 0, size: tuple[int, int
         outputs = {"detection_boxes": rows / 96, "detection_scores": scores, "detection_classes": labels * 1.0}
     elif form == "ssd torchvision":
         outputs = {"boxes": rows, "labels": labels.astype(np.int64), "scores": scores}
+    elif form == "detectnet":
+        cells = h // 16, w // 16
+        outputs = {
+            "output_cov/Sigmoid:0": rng.random((n, CLASSES, *cells)),
+            "output_bbox/BiasAdd:0": rng.uniform(-0.1, 1.2, (n, 4 * CLASSES, *cells)),
+        }
+    elif form == "efficient_nms":
+        outputs = {
+            "num_dets": rng.integers(20, 50, (n, 1)).astype(np.int32),
+            "det_boxes": rows,
+            "det_scores": scores,
+            "det_classes": labels.astype(np.int32),
+        }
+    elif form == "mmdeploy":
+        outputs = {"dets": np.concatenate([rows, scores[..., None]], axis=2), "labels": labels.astype(np.int64)}
+    elif form == "deepstream_yolo":
+        outputs = {"output": np.concatenate([rows, scores[..., None], labels[..., None]], axis=2)}
+    elif form == "deepstream_yolo parts":
+        outputs = {"boxes": rows, "scores": scores[..., None], "classes": labels[..., None] * 1.0}
     else:
         assert form == "yunet"
         outputs = {}
@@ -121,4 +140,9 @@ FORMS = (
     "ssd tensorflow",
     "ssd torchvision",
     "yunet",
+    "detectnet",
+    "efficient_nms",
+    "mmdeploy",
+    "deepstream_yolo",
+    "deepstream_yolo parts",
 )

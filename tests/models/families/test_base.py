@@ -4,6 +4,7 @@ import pytest
 from streamkit.models.families import CAUSES, FAMILIES, ReadOptions, family, unpack
 
 SCORES = np.full(3, 0.5, np.float32)
+COUNTED = {"num_dets": (1, 1), "det_boxes": (1, 9, 4), "det_scores": (1, 9), "det_classes": (1, 9)}
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -13,7 +14,9 @@ def test_every_family_is_registered_by_name(name):
 
 
 def test_an_unknown_family_is_reported_with_a_suggestion():
-    with pytest.raises(ValueError, match=r"unknown family 'yolo8'; did you mean 'yolov8'\? The families are detr, "):
+    with pytest.raises(
+        ValueError, match=r"unknown family 'yolo8'; did you mean 'yolov8'\? The families are "
+    ):
         family("yolo8")
 
 
@@ -124,6 +127,40 @@ def test_check_accepts_outputs_of_the_family(name, outputs, classes):
         ("yolov8_pose", {"a": (1, 57, 2100)}, 1, "has 57 values per anchor, which are not 4, a score for each of"),
         ("movenet", {"a": (1, 6, 17, 3)}, 1, "dimension 1 of output 'a' must be 1"),
         ("movenet", {"a": (1, 1, 17, 3)}, 2, r"finds one class, .* has 2; give it \[person\]"),
+        (
+            "yolo_e2e_obb",
+            {"o": (1, 300, 8)},
+            15,
+            r"dimension 2 of output 'o' must be 7 \(cx, cy, w, h, score, class, a",
+        ),
+        ("detectnet", {"a_cov": (1, 3, 9, 9)}, 3, r"with cov and bbox in their names; the network has a_cov\[1, 3"),
+        ("detectnet", {"a_cov": (1, 3, 9), "a_bbox": (1, 12, 9, 9)}, 3, "with cov and bbox in their names"),
+        ("detectnet", {"a_cov": (1, 3, 9, 9), "a_bbox": (1, 12, 9, 9)}, 2, "holds 3 classes, and the label list has 2"),
+        ("detectnet", {"a_cov": (1, 3, 9, 9), "a_bbox": (1, 4, 9, 9)}, 3, "1 of output 'a_bbox' must be 12 .four dist"),
+        ("detectnet", {"a_cov": (1, 3, 9, 9), "a_bbox": (1, 12, 9, 8)}, 3, "3 of output 'a_bbox' must be 9 .as of a_"),
+        (
+            "efficient_nms",
+            {"num_dets": (1, 1), "det_boxes": (1, 9, 4)},
+            3,
+            "or num_dets, boxes, scores, labels or num_",
+        ),
+        ("efficient_nms", COUNTED | {"det_boxes": (1, 9, 5)}, 3, "2 of output 'det_boxes' must be 4 .x1, y1, x2"),
+        ("efficient_nms", COUNTED | {"det_classes": (1, 9, 1)}, 3, "output 'det_classes' must have 2 dimensions"),
+        ("mmdeploy", {"dets": (1, 9, 4), "labels": (1, 9)}, 3, "2 of output 'dets' must be 5 .x1, y1, x2, y2, score"),
+        (
+            "mmdeploy",
+            {"dets": (1, 9, 5), "labels": (1, 9, 80)},
+            80,
+            r"reads dets \(N, K, 5\) and labels \(N, K\); the ",
+        ),
+        ("mmdeploy", {"dets": (1, 9, 5)}, 80, "the network lacks labels"),
+        ("deepstream_yolo", {"o": (1, 84, 7)}, 3, "dimension 2 of output 'o' must be 6"),
+        (
+            "deepstream_yolo",
+            {"boxes": (1, 84, 4), "scores": (1, 84, 3), "classes": (1, 84, 1)},
+            3,
+            "dimension 2 of output 'scores' must be 1",
+        ),
         ("semantic", {"a": (1, 257, 257, 21)}, 20, "has 257 or 21 classes, and the label list has 20"),
         ("semantic", {"a": (1, 9, 9), "b": (1, 9, 9)}, 9, r"reads one map, .*; the network has a\[1, 9, 9\], b"),
         ("semantic", {"a": (1, 300, 9, 9)}, 300, "at most 256 classes"),

@@ -24,6 +24,8 @@ UNSUPPRESSED = (
     "detr",
     "ssd",
     "movenet",
+    "efficient_nms",
+    "mmdeploy",
 )
 
 
@@ -69,6 +71,19 @@ def rotated_overlap(a, b):
     return 1 - math.sqrt(1 - math.exp(-max(distance, 0)))
 
 
+def points_of_a_grid(scores, distances):
+    """The same as `anchors_of` for DetectNet: distances to the four edges for each class and each 16th pixel."""
+    for label, (of_class, sides) in enumerate(
+        zip(scores, distances.reshape(len(scores), 4, *scores.shape[1:]), strict=True)
+    ):
+        for row, line in enumerate(of_class.tolist()):
+            for column, score in enumerate(line):
+                left, upper, right, lower = (35 * side for side in sides[:, row, column].tolist())
+                x = 16 * column + 0.5
+                y = 16 * row + 0.5
+                yield score, label, [x - left, y - upper, x + right, y + lower], []
+
+
 def anchors_of(form, outputs, frame, size, geometry, wh):
     """Yield (score, class, box in network pixels, points) of each anchor of one frame."""
     out = {name: value[frame].astype(float) for name, value in outputs.items() if len(value) > frame}
@@ -106,7 +121,19 @@ def anchors_of(form, outputs, frame, size, geometry, wh):
         (low_x, high_x), (low_y, high_y) = ((min(v), max(v)) for v in list(zip(*seen, strict=True))[:2])
         mean = sum(score for *_, score in points) / len(points)
         yield mean, 0, [low_x, low_y, high_x, high_y], [value for point in points for value in point]
-    elif form == "yolo_e2e":
+    elif form == "detectnet":
+        yield from points_of_a_grid(out["output_cov/Sigmoid:0"], out["output_bbox/BiasAdd:0"])
+    elif form == "efficient_nms":
+        objects = zip(out["det_boxes"].tolist(), out["det_scores"], out["det_classes"], strict=True)
+        for row, (box, score, label) in enumerate(objects):
+            yield score if row < out["num_dets"][0] else -1, int(label), box, []
+    elif form == "mmdeploy":
+        for (*box, score), label in zip(out["dets"].tolist(), out["labels"], strict=True):
+            yield score, int(label), box, []
+    elif form == "deepstream_yolo parts":
+        for box, (score,), (label,) in zip(out["boxes"].tolist(), out["scores"], out["classes"], strict=True):
+            yield score, int(label), box, []
+    elif form in ("yolo_e2e", "deepstream_yolo"):
         for *box, score, label in first.tolist():
             yield score, int(label), box, []
     elif form in ("yolo_e2e_pose", "yolo_e2e_seg"):
