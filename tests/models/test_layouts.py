@@ -314,6 +314,29 @@ READ = {
             integers=("graph2_num_predictions", "graph2_pred_classes"),
         ),
     ),
+    "pp-yoloe": (
+        "ppyoloe_e2e",
+        Layout(
+            {"multiclass_nms3_0.tmp_0": ["K", 6], "multiclass_nms3_0.tmp_2": ["N"]},
+            extra={"scale_factor": ["N", 2]},
+            labels=80,
+            integers=("multiclass_nms3_0.tmp_2",),
+        ),
+    ),
+    "pp-yoloe without non-max suppression": (
+        "ppyoloe",
+        Layout(
+            {"concat_14.tmp_0": ["N", 8400, 4], "tmp_16": ["N", 80, 8400]}, extra={"scale_factor": ["N", 2]}, labels=80
+        ),
+    ),
+    "pp-yoloe without non-max suppression and scale": (
+        "ppyoloe",
+        Layout(
+            {"boxes": ["N", 8400, 4], "scores": ["N", 80, 8400]},
+            labels=80,
+            values={"boxes": corners(count=8400)[None], "scores": scores(80, 8400)[None]},
+        ),
+    ),
     "dinov3": (
         "embedding",
         Layout({"last_hidden_state": ["N", 201, 384], "pooler_output": ["N", 384]}, image=IMAGENET),
@@ -490,10 +513,6 @@ REFUSED = {
         ),
     ),
     "l2cs": (NO_FAMILY, Layout({"yaw": ["N", 90], "pitch": ["N", 90]}, image=["N", 3, 448, 448], labels=90)),
-    "pp-yoloe": (
-        "no family has a value for scale_factor",
-        Layout({"rows": [300, 6], "count": [1]}, extra={"scale_factor": ["N", 2]}, labels=80),
-    ),
     "mmdeploy with masks": (
         "family mmdeploy does not read masks",
         Layout(
@@ -530,6 +549,14 @@ REFUSED = {
             labels=80,
             values={"output": anchors(scores(8400, 1), classes(8400))[None]},
         ),
+    ),
+    "rt-detr of paddledetection": (
+        "no family has a value for im_shape",
+        Layout({"rows": ["K", 6], "count": ["N"]}, extra={"im_shape": ["N", 2], "scale_factor": ["N", 2]}, labels=80),
+    ),
+    "rows and their number without a scale": (
+        NO_FAMILY,
+        Layout({"rows": ["K", 6], "count": ["N"]}, labels=80),
     ),
     "mask r-cnn of torchvision": (
         "family ssd does not read masks",

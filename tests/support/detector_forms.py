@@ -102,6 +102,13 @@ def random_outputs(form: str, n: int, dtype, seed: int = 0, size: tuple[int, int
         outputs = {"dets": np.concatenate([rows, scores[..., None]], axis=2), "labels": labels.astype(np.int64)}
     elif form == "deepstream_yolo":
         outputs = {"output": np.concatenate([rows, scores[..., None], labels[..., None]], axis=2)}
+    elif form == "ppyoloe":
+        outputs = {"boxes": boxes(200), "scores": rng.random((n, CLASSES, 200))}
+    elif form == "ppyoloe_e2e":
+        outputs = {
+            "rows": np.concatenate([labels[..., None], scores[..., None], rows], axis=2),
+            "count": rng.integers(20, 50, (n, 1)).astype(np.int32),
+        }
     elif form == "deepstream_yolo parts":
         outputs = {"boxes": rows, "scores": scores[..., None], "classes": labels[..., None] * 1.0}
     else:
@@ -145,4 +152,6 @@ FORMS = (
     "mmdeploy",
     "deepstream_yolo",
     "deepstream_yolo parts",
+    "ppyoloe",
+    "ppyoloe_e2e",
 )

@@ -36,6 +36,8 @@ YOLOV5 = {"output": (1, 2646, 8)}
         ("mmdeploy", {"dets": (1, 9, 5), "labels": (1, 9), "masks": (1, 9, 8, 8)}, ["masks"]),
         ("deepstream_yolo", {"output": (1, 84, 6), "points": (1, 84, 34, 2)}, ["points"]),
         ("deepstream_yolo", {"boxes": (1, 84, 4), "scores": (1, 84, 1), "classes": (1, 84, 1)}, []),
+        ("ppyoloe", {"boxes": (1, 84, 4), "scores": (1, 3, 84), "ids": (1, 84)}, ["ids"]),
+        ("ppyoloe_e2e", {"rows": ("K", 6), "count": (1,), "masks": ("K", 28, 28)}, ["masks"]),
         ("yolo_world", {"boxes": (1, 84, 4), "scores": (1, 84, 3), "ids": (1, 84)}, ["ids"]),
         ("detr", RAW_DETR | {"masks": (1, 9, 4, 4), "angles": (1, 9)}, ["masks", "angles"]),
         ("detr", RAW_DETR | {"text_embeds": (3, 8), "image_embeds": (1, 2, 2, 8), "objectness_logits": (1, 9)}, []),

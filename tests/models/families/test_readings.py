@@ -26,6 +26,7 @@ UNSUPPRESSED = (
     "movenet",
     "efficient_nms",
     "mmdeploy",
+    "ppyoloe_e2e",
 )
 
 
@@ -127,6 +128,13 @@ def anchors_of(form, outputs, frame, size, geometry, wh):
         objects = zip(out["det_boxes"].tolist(), out["det_scores"], out["det_classes"], strict=True)
         for row, (box, score, label) in enumerate(objects):
             yield score if row < out["num_dets"][0] else -1, int(label), box, []
+    elif form == "ppyoloe":
+        for box, of_anchor in zip(out["boxes"].tolist(), out["scores"].T.tolist(), strict=True):
+            c = max(range(len(of_anchor)), key=lambda k, of_anchor=of_anchor: of_anchor[k])
+            yield of_anchor[c], c, box, []
+    elif form == "ppyoloe_e2e":
+        for row, (label, score, *box) in enumerate(out["rows"].tolist()):
+            yield score if row < out["count"][0] else -1, int(label), box, []
     elif form == "mmdeploy":
         for (*box, score), label in zip(out["dets"].tolist(), out["labels"], strict=True):
             yield score, int(label), box, []
