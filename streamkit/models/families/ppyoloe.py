@@ -102,6 +102,7 @@ def _reference_ppyoloe(image: PlainImage) -> np.ndarray:
 class PpYoloe(Yolov8):
     """Boxes and scores of anchors in two outputs, told apart by their shapes."""
 
+    several = False
     coding = Coding.XYXY
 
     def check(self, outputs: Shapes, classes: int) -> None:
