@@ -77,10 +77,10 @@ def _reference_detectnet(image: PlainImage) -> np.ndarray:
                 "`...cov...` (N, C, h, w), `...bbox...` (N, 4 C, h, w)",
                 "a score for each class; distances of the edges from each 16th pixel, in units of 35 pixels. "
                 "DetectNet_v2 of NVIDIA TAO: `output_cov/Sigmoid:0`, `output_bbox/BiasAdd:0`; non-max suppression in "
-                "place of clustering. Unverified",
+                "place of clustering. As read by nvidia-tao-deploy 7.3",
             ),
         ),
-        line=authors_input("DetectNet_v2", 0.4, 0.5, resize="stretch"),
+        line=authors_input("DetectNet_v2", 0.4, 0.5, resize="stretch", antialias=True),
         plausible=_is_grid,
         doubt=_not_coverage,
         reference=_reference_detectnet,
