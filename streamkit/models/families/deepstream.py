@@ -27,10 +27,7 @@ from streamkit.models.families.rules import (
     SINGLE,
     STRIDES,
     anchors,
-    in_shares,
-    not_classes,
-    not_corners,
-    not_scores,
+    not_selected,
     without_map,
 )
 from streamkit.ops.candidates import labeled_class
@@ -54,11 +51,7 @@ def _columns(outputs: Mapping[str, Any], rank: int) -> tuple[Any, Any, Any]:
 
 def _not_best_classes(values: Values, size: Size, classes: int | None) -> str:
     boxes, scores, labels = (np.asarray(column[0], np.float64) for column in _columns(values, 3))
-    if not boxes.any():
-        return ""
-    if in_shares(boxes):
-        return "its boxes are raw offsets or shares of the input"
-    return not_scores(scores) or not_classes(labels) or not_corners(boxes)
+    return not_selected(boxes, scores, labels)
 
 
 def _reference_deepstream(image: PlainImage) -> np.ndarray:

@@ -34,7 +34,7 @@ from streamkit.models.families.base import (
     network_family,
     shape_of,
 )
-from streamkit.models.families.rules import SINGLE, cell_count, in_shares, not_corners, not_scores
+from streamkit.models.families.rules import SINGLE, cell_count, in_shares, not_corners, not_scores, not_selected
 from streamkit.models.families.yolo import Yolov8
 from streamkit.models.network_file import ModelInfo
 from streamkit.ops.candidates import Coding, labeled_class, upload
@@ -139,10 +139,11 @@ def _rows_and_count(outputs: Mapping[str, Any]) -> tuple[str, str]:
     return (rows[0], counts[0]) if len(rows) == len(counts) == 1 else ("", "")
 
 
-def _reference_ppyoloe_e2e(image: PlainImage) -> np.ndarray:
-    rows, count = (image.outputs[name] for name in _rows_and_count(image.outputs))
+def _columns(outputs: Values) -> tuple[np.ndarray, ...]:
+    """Return the boxes, scores and classes of an image."""
+    rows, count = (outputs[name] for name in _rows_and_count(outputs))
     rows = rows[: int(count.reshape(-1)[0])]
-    return np.column_stack([rows[:, 2:], rows[:, 1], rows[:, 0]])
+    return rows[:, 2:], rows[:, 1], rows[:, 0]
 
 
 @network_family(
@@ -156,8 +157,9 @@ def _reference_ppyoloe_e2e(image: PlainImage) -> np.ndarray:
             ),
         ),
         plausible=lambda info, size: "scale_factor" in info.inputs,
+        doubt=lambda values, size, classes: not_selected(*_columns(values)),
         input_hint=_INPUT_HINT,
-        reference=_reference_ppyoloe_e2e,
+        reference=lambda image: np.column_stack(_columns(image.outputs)),
     ),
 )
 class PpYoloeEndToEnd(Family):

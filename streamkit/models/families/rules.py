@@ -138,6 +138,15 @@ def in_shares(boxes: np.ndarray) -> bool:
     return bool(np.abs(boxes).max(initial=0.0) <= _SHARES)
 
 
+def not_selected(boxes: np.ndarray, scores: np.ndarray, classes: np.ndarray) -> str:
+    """Say that the objects of an image are not corners in pixels, scores and classes; empty without objects."""
+    if not boxes.any():
+        return ""
+    if in_shares(boxes):
+        return "its boxes are shares of the input"
+    return not_scores(scores) or not_classes(classes) or not_corners(boxes)
+
+
 def doubt_of_columns(scores: Callable[[np.ndarray, int | None], np.ndarray]) -> Doubt:
     """Return the doubt of columns of anchors: `scores` takes the values behind the box, and the number of classes."""
 

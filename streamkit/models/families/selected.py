@@ -28,7 +28,7 @@ from streamkit.models.families.base import (
     listed,
     network_family,
 )
-from streamkit.models.families.rules import in_shares, not_classes, not_corners, not_scores
+from streamkit.models.families.rules import not_selected
 from streamkit.models.network_file import ModelInfo, names_a_layer
 from streamkit.ops.candidates import labeled_class
 
@@ -53,15 +53,6 @@ _RTMDET = authors_input(
 )
 
 
-def _not_selected(boxes: np.ndarray, scores: np.ndarray, classes: np.ndarray) -> str:
-    """Return why the objects of an image are not corners in pixels, scores and classes; empty without objects."""
-    if not boxes.any():
-        return ""
-    if in_shares(boxes):
-        return "its boxes are shares of the input"
-    return not_scores(scores) or not_classes(classes) or not_corners(boxes)
-
-
 def _counted_names(outputs: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names of the four outputs; empty if they are not there."""
     return next((names for names in _COUNTED if all(name in outputs for name in names)), ())
@@ -75,7 +66,7 @@ def _counted_rows(outputs: Values) -> tuple[np.ndarray, ...]:
 
 
 def _not_counted(values: Values, size: Size, classes: int | None) -> str:
-    return _not_selected(*_counted_rows({name: array[0] for name, array in values.items()}))
+    return not_selected(*_counted_rows({name: array[0] for name, array in values.items()}))
 
 
 @network_family(
@@ -124,7 +115,7 @@ class EfficientNms(Family):
 
 def _not_dets(values: Values, size: Size, classes: int | None) -> str:
     dets = values["dets"][0]
-    return _not_selected(dets[:, :4], dets[:, 4], values["labels"][0])
+    return not_selected(dets[:, :4], dets[:, 4], values["labels"][0])
 
 
 @network_family(
