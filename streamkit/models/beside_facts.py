@@ -265,7 +265,7 @@ def from_paddle(file: Path) -> CardFacts:
         raise ValueError(f"{path} cannot be read: {error}") from None
     steps = settings.get("Preprocess") if isinstance(settings, dict) else None
     need(isinstance(steps, list), f"{path} must be a mapping with the steps of Preprocess{_BY_HAND}")
-    by_type = {step.get("type"): step for step in steps if isinstance(step, dict)}
+    by_type = {step.get("type"): step for step in steps or () if isinstance(step, dict)}
     others = by_type.keys() - {"Resize", "NormalizeImage", "Permute"}
     need(
         not others, f"Preprocess in {path} has {', '.join(sorted(map(str, others)))}, which a card cannot do{_BY_HAND}"
@@ -285,7 +285,7 @@ def _add_paddle_resize(facts: CardFacts, path: Path, step: Mapping[str, Any]) ->
     sides = step.get("target_size")
     need(isinstance(sides, list) and len(sides) == 2, f"{path} must have the target_size of Resize: height and width")
     need(not step.get("keep_ratio"), f"{path} resizes with keep_ratio, which has no fixed height and width{_BY_HAND}")
-    height, width = (_side(path, "target_size", side) for side in sides)
+    height, width = (_side(path, "target_size", side) for side in sides or ())
     facts.add(f"{path.name} (Resize)", input_size=[width, height], input_resize="stretch", input_color="rgb")
     name = _INTERPOLATIONS.get(step.get("interp", 1))
     if name is not None:

@@ -554,6 +554,22 @@ REFUSED = {
         "no family has a value for im_shape",
         Layout({"rows": ["K", 6], "count": ["N"]}, extra={"im_shape": ["N", 2], "scale_factor": ["N", 2]}, labels=80),
     ),
+    "rows of boxes in pixels and three scores": (
+        "not yolo_e2e_obb: its classes are not whole numbers",
+        Layout(
+            {"output0": ["N", 300, 7]},
+            labels=3,
+            values={"output0": anchors(scores(300, 3), count=300)[None]},
+        ),
+    ),
+    "rows with a number behind the class that is no angle": (
+        "not yolo_e2e_obb: its last column is no angle",
+        Layout(
+            {"output0": ["N", 300, 7]},
+            labels=3,
+            values={"output0": anchors(scores(300, 1), classes(300, 3), points(300, 1)[:, :1], count=300)[None]},
+        ),
+    ),
     "rows and their number without a scale": (
         NO_FAMILY,
         Layout({"rows": ["K", 6], "count": ["N"]}, labels=80),

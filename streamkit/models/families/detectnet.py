@@ -77,7 +77,7 @@ def _reference_detectnet(image: PlainImage) -> np.ndarray:
                 "`...cov...` (N, C, h, w), `...bbox...` (N, 4 C, h, w)",
                 "a score for each class; distances of the edges from each 16th pixel, in units of 35 pixels. "
                 "DetectNet_v2 of NVIDIA TAO: `output_cov/Sigmoid:0`, `output_bbox/BiasAdd:0`; non-max suppression in "
-                "place of clustering. As read by nvidia-tao-deploy 7.3",
+                "place of clustering. Read as by nvidia-tao-deploy 7.3; the export is unverified",
             ),
         ),
         line=authors_input("DetectNet_v2", 0.4, 0.5, resize="stretch", antialias=True),
