@@ -40,11 +40,10 @@ _OFFSET = 0.5
 _EDGES = np.array([-_UNIT, -_UNIT, _UNIT, _UNIT], np.float32)
 
 
-def _maps(outputs: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the names of the scores and of the distances; empty where there is no such output."""
+def _maps(outputs: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of the scores and of the distances; empty if they are not there."""
     names = [[name for name in outputs if part in name.lower()] for part in ("cov", "bbox")]
-    scores, distances = (fitting[0] if len(fitting) == 1 else "" for fitting in names)
-    return scores, distances
+    return tuple(fitting[0] for fitting in names) if all(len(fitting) == 1 for fitting in names) else ()
 
 
 def _is_grid(info: ModelInfo, size: Size) -> bool:
@@ -74,10 +73,10 @@ def _reference_detectnet(image: PlainImage) -> np.ndarray:
     FamilyTraits(
         formats=(
             OutputFormat(
-                "`...cov...` (N, C, h, w), `...bbox...` (N, 4 C, h, w)",
+                "`output_cov` (N, C, h, w), `output_bbox` (N, 4 C, h, w)",
                 "a score for each class; distances of the edges from each 16th pixel, in units of 35 pixels. "
-                "DetectNet_v2 of NVIDIA TAO: `output_cov/Sigmoid:0`, `output_bbox/BiasAdd:0`; non-max suppression in "
-                "place of clustering. Read as by nvidia-tao-deploy 7.3; the export is unverified",
+                "DetectNet_v2 of NVIDIA TAO, such as PeopleNet (`output_cov/Sigmoid:0`, `output_bbox/BiasAdd:0`), read as "
+                "nvidia-tao-deploy 7.3 does with non-max suppression in place of clustering; the export is unverified",
             ),
         ),
         line=authors_input("DetectNet_v2", 0.4, 0.5, resize="stretch", antialias=True),
@@ -94,7 +93,7 @@ class DetectNet(Family):
     def check(self, outputs: Shapes, classes: int) -> None:
         """See `Family.check`."""
         names = _maps(outputs)
-        if not all(names) or any(len(outputs[name]) != 4 for name in names):
+        if not names or any(len(outputs[name]) != 4 for name in names):
             raise ValueError(
                 f"family {self.name} reads scores (N, classes, h, w) and distances (N, 4 x classes, h, w), with cov "
                 f"and bbox in their names; the network has {listed(outputs)}"

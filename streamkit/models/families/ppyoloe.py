@@ -30,6 +30,7 @@ from streamkit.models.families.base import (
     Shapes,
     Size,
     Values,
+    fits,
     listed,
     network_family,
     shape_of,
@@ -51,15 +52,12 @@ def _scale_factor(count: int, xp: Any) -> dict[str, Array]:
     return {"scale_factor": factors if xp is np else upload(factors)}
 
 
-def _boxes_and_scores(outputs: Mapping[str, Any], rank: int = 3) -> tuple[str, str]:
-    """Return the names of boxes (..., A, 4) and scores (..., C, A); empty where there is no such output."""
+def _boxes_and_scores(outputs: Mapping[str, Any], rank: int = 3) -> tuple[str, ...]:
+    """Return the names of boxes (..., A, 4) and scores (..., C, A); empty if they are not there."""
     shapes = {name: shape_of(output) for name, output in outputs.items()}
     dense = [name for name, shape in shapes.items() if len(shape) == rank]
     boxes = [name for name in dense if shapes[name][-1] == 4]
-    if len(dense) != 2 or len(boxes) != 1:
-        return "", ""
-    (scores,) = set(dense) - set(boxes)
-    return boxes[0], scores
+    return (*boxes, *(name for name in dense if name not in boxes)) if len(dense) == len(boxes) + 1 == 2 else ()
 
 
 def _has_cells(info: ModelInfo, size: Size) -> bool:
@@ -107,16 +105,14 @@ class PpYoloe(Yolov8):
 
     def check(self, outputs: Shapes, classes: int) -> None:
         """See `Family.check`."""
-        boxes, scores = _boxes_and_scores(outputs)
-        counts = (
-            [size for size in (outputs[boxes][1], outputs[scores][2]) if isinstance(size, int)] if boxes else [1, 2]
-        )
-        if len(set(counts)) > 1:
+        names = _boxes_and_scores(outputs)
+        anchors = {outputs[names[0]][1], outputs[names[1]][2]} if names else set()
+        if not names or sum(isinstance(size, int) for size in anchors) > 1:
             raise ValueError(
                 f"family {self.name} reads boxes (N, anchors, 4) and scores (N, classes, anchors); the network has "
                 f"{listed(outputs)}"
             )
-        self._check_classes(scores, outputs[scores], 1, 0, classes)
+        self._check_classes(names[1], outputs[names[1]], 1, 0, classes)
 
     def claims(self, outputs: Shapes, classes: int) -> frozenset[str]:
         """See `Family.claims`."""
@@ -131,12 +127,12 @@ class PpYoloe(Yolov8):
         return (boxes, scores.transpose(0, 2, 1), None), None
 
 
-def _rows_and_count(outputs: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the names of rows (..., 6) and of their number; empty where there is no such output."""
+def _rows_and_count(outputs: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of rows (..., 6) and of their number; empty if they are not there."""
     shapes = {name: shape_of(output) for name, output in outputs.items()}
     rows = [name for name, shape in shapes.items() if len(shape) in (2, 3) and shape[-1] == 6]
-    counts = [name for name, shape in shapes.items() if len(shape) == 1 or tuple(shape[1:]) == (1,)]
-    return (rows[0], counts[0]) if len(rows) == len(counts) == 1 else ("", "")
+    counts = [name for name, shape in shapes.items() if len(shape) in (1, 2) and fits(shape[-1], 1)]
+    return (rows[0], counts[0]) if len(rows) == len(counts) == 1 else ()
 
 
 def _columns(outputs: Values) -> tuple[np.ndarray, ...]:
@@ -167,7 +163,7 @@ class PpYoloeEndToEnd(Family):
 
     def check(self, outputs: Shapes, classes: int) -> None:
         """See `Family.check`."""
-        if not all(_rows_and_count(outputs)):
+        if not _rows_and_count(outputs):
             raise ValueError(
                 f"family {self.name} reads rows (K, 6) of class, score and box, and their number (1); the network has "
                 f"{listed(outputs)}"

@@ -100,6 +100,8 @@ class EfficientNms(Family):
             if len(outputs[name]) != rank:
                 raise ValueError(f"family {self.name}: output {name!r} must have {rank} dimensions, as (N, K, ...)")
         self._check_size(names[1], outputs[names[1]], 2, 4, "x1, y1, x2, y2")
+        if len(outputs[names[0]]) > 1:
+            self._check_size(names[0], outputs[names[0]], 1, 1, "the number of objects")
 
     def claims(self, outputs: Shapes, classes: int) -> frozenset[str]:
         """See `Family.claims`."""
