@@ -75,8 +75,8 @@ def _reference_detectnet(image: PlainImage) -> np.ndarray:
             OutputFormat(
                 "`output_cov` (N, C, h, w), `output_bbox` (N, 4 C, h, w)",
                 "a score for each class; distances of the edges from each 16th pixel, in units of 35 pixels. "
-                "DetectNet_v2 of NVIDIA TAO, such as PeopleNet (`output_cov/Sigmoid:0`, `output_bbox/BiasAdd:0`), read as "
-                "nvidia-tao-deploy 7.3 does with non-max suppression in place of clustering; the export is unverified",
+                "DetectNet_v2 of NVIDIA TAO, such as PeopleNet (`output_cov/Sigmoid:0`, `output_bbox/BiasAdd:0`), read "
+                "as nvidia-tao-deploy 7.3 does with non-max suppression, in place of clustering; export unverified",
             ),
         ),
         line=authors_input("DetectNet_v2", 0.4, 0.5, resize="stretch", antialias=True),
