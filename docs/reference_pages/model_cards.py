@@ -25,8 +25,9 @@ iou: 0.7
 _SIZES = (
     "N is the batch, A anchors, C classes, Q queries, K objects, P keypoints, M mask coefficients, D values, h and w a "
     "map, T places along a text. Outputs in `code` are found by name, the others by their shape. Scores are from 0 to "
-    "1, after the sigmoid. *NMS* says whether non-max suppression follows, with the stage's `iou`. For other outputs, "
-    "write a [family as a plugin](../plugins.md).\n"
+    "1, after the sigmoid. *NMS* says whether non-max suppression follows, with the stage's `iou`. Families that were "
+    "not compared with an export of their authors are *unverified*. For other outputs, write a [family as a "
+    "plugin](../plugins.md).\n"
 )
 
 

@@ -5,6 +5,8 @@ Hugging Face: `config.json` (architectures, model_type, id2label) and `preproces
 processors do (https://github.com/huggingface/transformers). A network in a folder `onnx/` has them one folder up.
 Roboflow: `environment.json` (PREPROCESSING, CLASS_LIST) and `class_names.txt`, read as in
 https://github.com/roboflow/inference.
+PaddleDetection: `infer_cfg.yml` (Preprocess, label_list, draw_threshold), read as its deploy/python/preprocess.py does
+(https://github.com/PaddlePaddle/PaddleDetection).
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from streamkit.models.families import FAMILIES
 
 LABEL_FILES = ("labels.txt", "classes.txt", "class_names.txt", "data.yaml")
 _JSON_FILES = ("config.json", "preprocessor_config.json", "environment.json")
+_PADDLE_FILE = "infer_cfg.yml"
 
 _SOFTMAX = ("detr", "yolos", "table-transformer")
 """Model types whose last class is no object, chosen by a softmax as in the first DETR."""
@@ -31,7 +34,7 @@ _BY_HAND = "; write a card for this network: streamkit models new"
 
 def companions(file: Path) -> list[Path]:
     """Return the files beside a network from which its card may be derived, those that exist."""
-    names = (*LABEL_FILES, *_JSON_FILES)
+    names = (*LABEL_FILES, *_JSON_FILES, _PADDLE_FILE)
     return [folder / name for folder in _folders(file) for name in names if (folder / name).is_file()]
 
 
@@ -238,6 +241,70 @@ def from_roboflow(file: Path) -> CardFacts:
         need(isinstance(names, list), f"CLASS_LIST in {path} must be a list of names, got {json.dumps(names)}")
         facts.add(f"{path.name} (CLASS_LIST)", labels=tuple(map(str, names)))
     return facts
+
+
+# -------------------------------------------------------------------------------------------------- PaddleDetection
+
+_INTERPOLATIONS = {0: "nearest", 2: "bicubic", 3: "area", 4: "Lanczos"}
+"""OpenCV's filters by number, but for 1, the bilinear one."""
+
+
+def from_paddle(file: Path) -> CardFacts:
+    """Return what PaddleDetection's `infer_cfg.yml` says; nothing if the network has none.
+
+    Raises:
+        ValueError: it cannot be read, or has a step that a card does not have.
+    """
+    facts = CardFacts()
+    path = file.absolute().parent / _PADDLE_FILE
+    if not path.is_file():
+        return facts
+    try:
+        settings = load_file(path)[0].plain()
+    except ConfigError as error:
+        raise ValueError(f"{path} cannot be read: {error}") from None
+    steps = settings.get("Preprocess") if isinstance(settings, dict) else None
+    need(isinstance(steps, list), f"{path} must be a mapping with the steps of Preprocess{_BY_HAND}")
+    by_type = {step.get("type"): step for step in steps or () if isinstance(step, dict)}
+    others = by_type.keys() - {"Resize", "NormalizeImage", "Permute"}
+    need(
+        not others, f"Preprocess in {path} has {', '.join(sorted(map(str, others)))}, which a card cannot do{_BY_HAND}"
+    )
+    _add_paddle_resize(facts, path, by_type.get("Resize", {}))
+    _add_paddle_values(facts, path, by_type.get("NormalizeImage", {}))
+    threshold = settings.get("draw_threshold")
+    if isinstance(threshold, float) and 0 < threshold < 1:
+        facts.add(f"{path.name} (draw_threshold)", score=threshold)
+    if names := settings.get("label_list"):
+        need(isinstance(names, list), f"label_list in {path} must be a list of names, got {json.dumps(names)}")
+        facts.add(f"{path.name} (label_list)", labels=tuple(map(str, names)))
+    return facts
+
+
+def _add_paddle_resize(facts: CardFacts, path: Path, step: Mapping[str, Any]) -> None:
+    sides = step.get("target_size")
+    need(isinstance(sides, list) and len(sides) == 2, f"{path} must have the target_size of Resize: height and width")
+    need(not step.get("keep_ratio"), f"{path} resizes with keep_ratio, which has no fixed height and width{_BY_HAND}")
+    height, width = (_side(path, "target_size", side) for side in sides or ())
+    facts.add(f"{path.name} (Resize)", input_size=[width, height], input_resize="stretch", input_color="rgb")
+    name = _INTERPOLATIONS.get(step.get("interp", 1))
+    if name is not None:
+        facts.note = (
+            f"{path.name} resizes with the {name} filter (interp: {step['interp']}), and streamkit with the bilinear "
+            "one; scores may differ slightly from the authors'"
+        )
+
+
+def _add_paddle_values(facts: CardFacts, path: Path, step: Mapping[str, Any]) -> None:
+    facts.add(f"{path.name} (is_scale)", input_scale="1/255" if step.get("is_scale", True) and step else 1)
+    if not step or step.get("norm_type", "mean_std") == "none":
+        facts.add(f"{path.name} (norm_type)", input_mean=0, input_std=1)
+        return
+    for key in ("mean", "std"):
+        three = step.get(key)
+        numbers = isinstance(three, list) and len(three) == 3 and all(type(number) in (int, float) for number in three)
+        need(numbers, f"{key} of NormalizeImage in {path} must be three numbers, got {json.dumps(three)}")
+    facts.add(f"{path.name} (NormalizeImage)", input_mean=step["mean"], input_std=step["std"])
 
 
 # ------------------------------------------------------------------------------------------------------------ labels

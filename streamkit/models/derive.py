@@ -2,9 +2,9 @@
 """A card derived from an ONNX file, for `model: best.onnx` without a card.
 
 What is known of a network is collected from, in this order: the exporter's metadata in the file (`metadata_facts`), the
-files of Hugging Face and Roboflow and lists of labels beside it (`beside_facts`), and the shapes of its inputs and
-outputs (`shape_facts`). A network line's own input, such as YOLOX's, completes it. Sources that contradict each other
-and choices that remain open are errors: nothing is guessed.
+files of Hugging Face, Roboflow and PaddleDetection and lists of labels beside it (`beside_facts`), and the shapes of
+its inputs and outputs (`shape_facts`). A network line's own input, such as YOLOX's, completes it. Sources that
+contradict each other and choices that remain open are errors: nothing is guessed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import yaml
 from streamkit.core.errors import ModelError, Problem
 from streamkit.core.text import did_you_mean, printable
 from streamkit.core.yaml_tree import tree
-from streamkit.models.beside_facts import from_hugging_face, from_roboflow, label_lists, read_labels
+from streamkit.models.beside_facts import from_hugging_face, from_paddle, from_roboflow, label_lists, read_labels
 from streamkit.models.card import AUTO, DEFAULT_CARD, Card, card_from, find_card, load_card
 from streamkit.models.card_keys import CardKeys, InputKeys
 from streamkit.models.dynamic_batch import for_batches
@@ -280,6 +280,7 @@ class _Derivation:
             lambda: from_metadata(self.info),
             lambda: from_hugging_face(self.file),
             lambda: from_roboflow(self.file),
+            lambda: from_paddle(self.file),
         ]
         if labels:
             self._try(lambda: self._set("labels", self._labels_of_option(labels)))

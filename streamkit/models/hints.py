@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamkit.core.data import Detections, Frame
-from streamkit.models.card import Card
+from streamkit.models.card import Card, family_of
 from streamkit.models.facts import IMAGENET_MEAN
+from streamkit.models.families.base import Family
 from streamkit.models.finder import decode, find, finds_objects, run
 from streamkit.models.network import check_model, inspect
 from streamkit.models.run_facts import doubt
@@ -37,6 +38,8 @@ _OVERDRIVEN = ((10, 0.95), (100, 0.7))
 """So many objects in a frame with such a median score are the answers of an overdriven network."""
 
 
+_OUTSIDE = 0.2
+"""Least share of the boxes outside of the picture, and with x and y exchanged inside of it, that tells swapped axes."""
 _SAME_MEAN = 0.005
 """Largest difference between a card's mean and ImageNet's, in shares of white: means are rounded to three digits."""
 
@@ -77,8 +80,9 @@ def hints(card: Card, frames: Sequence[Frame]) -> list[str]:
         card: the network; only detectors, `segment` with instances and `pose` are tried.
         frames: frames on the host; at most 12 of them are used, evenly.
     """
-    general = [*_channel_order(card.input), *_other_values(card)]
-    return [*general, *_object_hints(card, frames)] if finds_objects(card) else general
+    order = _channel_order(card.input)
+    doubts = _other_values(card)
+    return [*order, *doubts, *(_object_hints(card, frames, bool(doubts)) if finds_objects(card) else ())]
 
 
 def _other_values(card: Card) -> list[str]:
@@ -101,8 +105,52 @@ def _channel_order(spec: InputSpec) -> list[str]:
     ]
 
 
-def _object_hints(card: Card, frames: Sequence[Frame]) -> list[str]:
-    """Return the hints of a network that finds objects, see `hints`."""
+def _values_of_frames(card: Card, outputs: Sequence[Any]) -> Iterator[str]:
+    """Yield a hint if the values of all frames cannot be those of the card's family.
+
+    Networks with a selection of their own find nothing on a gray image.
+    """
+    rule = family_of(card).traits.doubt
+    if rule is None or card.decoder is not None:
+        return
+    reasons = {rule(results, card.input.size, len(card.labels)) for results, _ in outputs}
+    if reasons and "" not in reasons:
+        yield f"family {card.family} does not fit: {min(reasons)}"
+
+
+def _swapped_axes(card: Card, frames: Sequence[Frame], outputs: Sequence[Any]) -> Iterator[str]:
+    """Yield a hint if many boxes are outside of the picture, and inside with x and y exchanged.
+
+    Seen where the picture fills another part of the input in width than in height.
+    """
+    reads = family_of(card)
+    if type(reads).read is not Family.read:
+        return  # the boxes are not in network pixels
+    min_score = np.full(max(1, len(card.labels)), max(card.score, _COUNTS), np.float32)
+    shares = []
+    for frame, (results, geometry) in zip(frames, outputs, strict=True):
+        boxes = reads.candidates(results, 1, card.input.size, min_score).xyxy
+        corner = geometry[0, 2:]
+        picture = np.concatenate([corner, corner + geometry[0, :2] * (frame.width, frame.height)])
+        if len(boxes):
+            shares.append([_inside(boxes, picture), _inside(boxes[:, [1, 0, 3, 2]], picture)])
+    now, then = np.mean(shares, axis=0) if shares else (1.0, 1.0)
+    if now <= 1 - _OUTSIDE and then >= 1 - _OUTSIDE / 4:
+        yield (
+            f"x and y of the boxes are swapped: {1 - now:.0%} of them is outside of the frames, and {1 - then:.0%} "
+            "with x and y exchanged; export the network with x first, or exchange them in a family of a plugin"
+        )
+
+
+def _inside(boxes: np.ndarray, picture: np.ndarray) -> float:
+    """Return the mean share of boxes (n, 4) that is inside of a rectangle (4,)."""
+    sides = boxes[:, 2:] - boxes[:, :2]
+    covered = np.minimum(boxes[:, 2:], picture[2:]) - np.maximum(boxes[:, :2], picture[:2])
+    return float((covered.clip(0).prod(axis=1) / sides.prod(axis=1).clip(1e-6)).mean())
+
+
+def _object_hints(card: Card, frames: Sequence[Frame], doubted: bool) -> list[str]:
+    """Return the hints of a network that finds objects, see `hints`; `doubted` by a run on a gray image."""
     card = check_model(card)
     shown = [frames[i] for i in sorted({int(i) for i in np.linspace(0, len(frames) - 1, _FRAMES)})]
     outputs = [run(card, frame) for frame in shown]
@@ -111,7 +159,8 @@ def _object_hints(card: Card, frames: Sequence[Frame]) -> list[str]:
         for frame, (results, geometry) in zip(shown, outputs, strict=True)
     ]
     now = _strength(tables)
-    texts = list(_shifted(card, shown, outputs))
+    texts = [] if doubted else list(_values_of_frames(card, outputs))
+    texts += [*_swapped_axes(card, shown, outputs), *_shifted(card, shown, outputs)]
     for other in _alternatives(card):
         then = _strength([find(other.card, frame, _MIN_SCORE) for frame in shown])
         if _clearly_better(then, now, other.limits):

@@ -3,8 +3,10 @@
 import dataclasses
 
 import numpy as np
+import onnx
 import pytest
 from support.shaped_networks import shaped
+from support.small_networks import NetworkBuilder
 
 from streamkit.models.card import Card, find_card, load_card
 from streamkit.models.check import frames_of
@@ -109,6 +111,43 @@ def test_a_family_that_contradicts_the_output_values_is_noticed(
     text = f"family {family} does not fit: {expected}, in a run on a gray image"
     assert (text in listed) == bool(expected)
     assert any("does not fit" in hint for hint in listed) == bool(expected)
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "expected"),
+    [
+        (None, 0, ""),
+        (4, 6.5, "its scores are not from 0 to 1"),
+        (slice(2, 4), 15, "its boxes are not corners"),
+        (slice(0, 4), 0.5, "its boxes are shares of the input"),
+    ],
+)
+def test_values_of_frames_that_contradict_the_family_are_noticed(column, values, expected, street, tmp_path):
+    """A network with a selection of its own: on a gray image it finds nothing."""
+    objects = rows(0, 1, 0, 1)[:, :4]
+    if column is not None:
+        objects[0, :, column] = values
+    network = NetworkBuilder((1, 3, 64, 64))
+    white = network.node("Round", network.node("ReduceMax", network.images, keepdims=0))
+    onnx.save(network.model(network.node("Mul", network.constant(objects), white)), tmp_path / "net.onnx")
+    (tmp_path / "net.yaml").write_text(
+        "task: detect\nfamily: yolo_e2e\nfile: net.onnx\nlabels: [cat, dog]\ninput: {size: [64, 64], scale: 1/255}\n"
+    )
+    listed = [text for text in hints(load_card(tmp_path / "net.yaml"), street) if "does not fit" in text]
+    assert listed == ([f"family yolo_e2e does not fit: {expected}"] if expected else [])
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_swapped_axes_are_noticed(swapped, street, tmp_path):
+    """The street is letterboxed: there are no objects in the upper and lower quarter of the input."""
+    objects = np.zeros((1, 300, 6))
+    for i in range(20):
+        objects[0, i] = 30 * i, 200 + 10 * i, 30 * i + 20, 230 + 10 * i, 0.8, 0
+    if swapped:
+        objects = objects[:, :, [1, 0, 3, 2, 4, 5]]
+    (tmp_path / "labels.txt").write_text("cat\ndog")
+    card = derive(shaped(tmp_path / "e2e.onnx", {"o": [1, 300, 6]}, values={"o": objects})).card()
+    assert [text[:39] for text in hints(card, street[:2])] == ["x and y of the boxes are swapped: 40% o"] * swapped
 
 
 RGB = (0.485, 0.456, 0.406)
