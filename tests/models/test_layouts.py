@@ -107,6 +107,27 @@ READ = {
             values={"output0": corners(scores(300, 1), classes(300, 1), points(300, 17))[None]},
         ),
     ),
+    "yolo26-obb": (
+        "yolo_e2e_obb",
+        Layout(
+            {"output0": ["N", 300, 7]},
+            image=["N", 3, 1024, 1024],
+            labels=15,
+            values={"output0": anchors(scores(300, 1), classes(300, 15), scores(300, 1), count=300)[None]},
+        ),
+    ),
+    "yolo26-obb of as many classes as rows of other networks have scores": (
+        "yolo_e2e_obb",
+        Layout(
+            {"output0": ["N", 300, 7]},
+            labels=3,
+            values={"output0": anchors(scores(300, 1), classes(300, 3), scores(300, 1), count=300)[None]},
+        ),
+    ),
+    "oriented boxes after non-max suppression that finds nothing": (
+        "yolo_e2e_obb",
+        Layout({"output0": ["N", 300, 7]}, labels=3, values={"output0": np.zeros((1, 300, 7))}),
+    ),
     "yolov8": (
         "yolov8",
         Layout({"output0": ["N", 84, 8400]}, labels=80, values={"output0": anchors(scores(8400, 80)).T[None]}),
@@ -211,6 +232,111 @@ READ = {
             values={"boxes": corners(count=8400)[None], "scores": scores(8400, 80)[None]},
         ),
     ),
+    "deepstream-yolo": (
+        "deepstream_yolo",
+        Layout(
+            {"output": ["N", 8400, 6]},
+            labels=80,
+            values={"output": corners(scores(8400, 1), classes(8400), count=8400)[None]},
+        ),
+    ),
+    "deepstream-yolo of one class, as many values as yolov5 and yolox of one class": (
+        "deepstream_yolo",
+        Layout(
+            {"output": ["N", 8400, 6]},
+            labels=1,
+            values={"output": corners(scores(8400, 1), classes(8400, 1), count=8400)[None]},
+        ),
+    ),
+    "deepstream-yolo of yolov5, with three anchors for a cell": (
+        "deepstream_yolo",
+        Layout(
+            {"output": ["N", 25200, 6]},
+            labels=3,
+            values={"output": corners(scores(25200, 1), classes(25200, 3), count=25200)[None]},
+        ),
+    ),
+    "an older deepstream-yolo": (
+        "deepstream_yolo",
+        Layout(
+            {"boxes": ["N", 8400, 4], "scores": ["N", 8400, 1], "classes": ["N", 8400, 1]},
+            labels=3,
+            values={
+                "boxes": corners(count=8400)[None],
+                "scores": scores(8400, 1)[None],
+                "classes": classes(8400, 3)[None],
+            },
+        ),
+    ),
+    "yolov5 of one class": (
+        "yolov5",
+        Layout(
+            {"output": ["N", 25200, 6]},
+            labels=1,
+            values={"output": anchors(scores(25200, 2), count=25200)[None]},
+        ),
+    ),
+    "tao detectnet_v2": (
+        "detectnet",
+        Layout(
+            {"output_cov/Sigmoid:0": ["N", 3, 34, 60], "output_bbox/BiasAdd:0": ["N", 12, 34, 60]},
+            image=["N", 3, 544, 960],
+            labels=3,
+        ),
+    ),
+    "mmdeploy": ("mmdeploy", Layout({"dets": ["N", 100, 5], "labels": ["N", 100]}, labels=80, integers=("labels",))),
+    "efficientnms": (
+        "efficient_nms",
+        Layout(
+            {"num_dets": ["N", 1], "det_boxes": ["N", 100, 4], "det_scores": ["N", 100], "det_classes": ["N", 100]},
+            labels=80,
+            integers=("num_dets", "det_classes"),
+        ),
+    ),
+    "yolo-world of mmyolo with non-max suppression": (
+        "efficient_nms",
+        Layout(
+            {"num_dets": ["N", 1], "boxes": ["N", 100, 4], "scores": ["N", 100], "labels": ["N", 100]},
+            labels=80,
+            integers=("num_dets", "labels"),
+        ),
+    ),
+    "yolo-nas with non-max suppression": (
+        "efficient_nms",
+        Layout(
+            {
+                "graph2_num_predictions": ["N", 1],
+                "graph2_pred_boxes": ["N", 100, 4],
+                "graph2_pred_scores": ["N", 100],
+                "graph2_pred_classes": ["N", 100],
+            },
+            labels=80,
+            integers=("graph2_num_predictions", "graph2_pred_classes"),
+        ),
+    ),
+    "pp-yoloe": (
+        "ppyoloe_e2e",
+        Layout(
+            {"multiclass_nms3_0.tmp_0": ["K", 6], "multiclass_nms3_0.tmp_2": ["N"]},
+            extra={"scale_factor": ["N", 2]},
+            labels=80,
+            integers=("multiclass_nms3_0.tmp_2",),
+        ),
+    ),
+    "pp-yoloe without non-max suppression": (
+        "ppyoloe",
+        Layout(
+            {"concat_14.tmp_0": ["N", 8400, 4], "tmp_16": ["N", 80, 8400]}, extra={"scale_factor": ["N", 2]}, labels=80
+        ),
+    ),
+    "pp-yoloe without non-max suppression and scale": (
+        "ppyoloe",
+        Layout(
+            {"boxes": ["N", 8400, 4], "scores": ["N", 80, 8400]},
+            labels=80,
+            values={"boxes": corners(count=8400)[None], "scores": scores(80, 8400)[None]},
+        ),
+    ),
     "dinov3": (
         "embedding",
         Layout({"last_hidden_state": ["N", 201, 384], "pooler_output": ["N", 384]}, image=IMAGENET),
@@ -281,19 +407,6 @@ NO_FAMILY = "no family reads its outputs "
 NOT_ALL = "no family reads all of its outputs "
 
 REFUSED = {
-    "yolo26-obb": (
-        NO_FAMILY,
-        Layout(
-            {"output0": ["N", 300, 7]},
-            image=["N", 3, 1024, 1024],
-            labels=3,
-            values={"output0": anchors(scores(300, 1), classes(300, 15), scores(300, 1), count=300)[None]},
-        ),
-    ),
-    "yolo26-obb that finds nothing": (
-        NO_FAMILY,
-        Layout({"output0": ["N", 300, 7]}, labels=3, values={"output0": np.zeros((1, 300, 7))}),
-    ),
     "fastestdet": (
         "not semantic: its values are neither logits nor probabilities of classes",
         Layout(
@@ -311,14 +424,6 @@ REFUSED = {
         ),
     ),
     "yolo26-depth": (NO_FAMILY, Layout({"output0": ["N", 1, 640, 640]})),
-    "deepstream-yolo": (
-        "not yolov5: its boxes are corners, not center and size",
-        Layout(
-            {"output": ["N", 8400, 6]},
-            labels=1,
-            values={"output": corners(scores(8400, 1), classes(8400), count=8400)[None]},
-        ),
-    ),
     "rf-detr-seg": (
         "family detr does not read masks; to go without",
         Layout(BOXES | {"masks": ["N", 100, 78, 78]}, image=["N", 3, 312, 312], labels=91),
@@ -334,14 +439,6 @@ REFUSED = {
     ),
     "rf-detr with angles": ("family detr does not read angles", Layout(BOXES | {"angles": ["N", 100]}, labels=91)),
     "rf-detr with angles of rank 3": (NO_FAMILY, Layout(BOXES | {"angles": ["N", 100, 1]}, labels=91)),
-    "tao detectnet_v2": (
-        NO_FAMILY,
-        Layout(
-            {"output_cov/Sigmoid:0": ["N", 3, 34, 60], "output_bbox/BiasAdd:0": ["N", 12, 34, 60]},
-            image=["N", 3, 544, 960],
-            labels=3,
-        ),
-    ),
     "detrpose": (
         NO_FAMILY,
         Layout(
@@ -416,22 +513,50 @@ REFUSED = {
         ),
     ),
     "l2cs": (NO_FAMILY, Layout({"yaw": ["N", 90], "pitch": ["N", 90]}, image=["N", 3, 448, 448], labels=90)),
-    "mmdeploy": (NO_FAMILY, Layout({"dets": ["N", 100, 5], "labels": ["N", 100]}, labels=80, integers=("labels",))),
-    "pp-yoloe": (
-        "no family has a value for scale_factor",
-        Layout({"rows": [300, 6], "count": [1]}, extra={"scale_factor": ["N", 2]}, labels=80),
-    ),
-    "efficientnms": (
-        NO_FAMILY,
+    "mmdeploy with masks": (
+        "family mmdeploy does not read masks",
         Layout(
-            {
-                "num_dets": ["N", 1],
-                "det_boxes": ["N", 100, 4],
-                "det_scores": ["N", 100],
-                "det_classes": ["N", 100],
-            },
+            {"dets": ["N", 100, 5], "labels": ["N", 100], "masks": ["N", 100, 28, 28]},
             labels=80,
+            integers=("labels",),
         ),
+    ),
+    "detectnet_v2 with logits": (
+        "not detectnet: its scores are not from 0 to 1",
+        Layout(
+            {"output_cov/BiasAdd:0": ["N", 3, 40, 40], "output_bbox/BiasAdd:0": ["N", 12, 40, 40]},
+            labels=3,
+            values={"output_cov/BiasAdd:0": scores(3, 1600).reshape(1, 3, 40, 40) * 9 - 6},
+        ),
+    ),
+    "detectnet_v2 of another stride": (
+        NO_FAMILY,
+        Layout({"output_cov/Sigmoid:0": ["N", 3, 80, 80], "output_bbox/BiasAdd:0": ["N", 12, 80, 80]}, labels=3),
+    ),
+    "efficientnms with shares of the input": (
+        "not efficient_nms: its boxes are shares of the input",
+        Layout(
+            {"num_dets": ["N", 1], "det_boxes": ["N", 100, 4], "det_scores": ["N", 100], "det_classes": ["N", 100]},
+            labels=80,
+            integers=("num_dets", "det_classes"),
+            values={"num_dets": np.full((1, 1), 9), "det_boxes": scores(100, 4)[None]},
+        ),
+    ),
+    "deepstream-yolo with center and size": (
+        "not deepstream_yolo: its boxes are not corners",
+        Layout(
+            {"output": ["N", 8400, 6]},
+            labels=80,
+            values={"output": anchors(scores(8400, 1), classes(8400))[None]},
+        ),
+    ),
+    "rt-detr of paddledetection": (
+        "no family has a value for im_shape",
+        Layout({"rows": ["K", 6], "count": ["N"]}, extra={"im_shape": ["N", 2], "scale_factor": ["N", 2]}, labels=80),
+    ),
+    "rows and their number without a scale": (
+        NO_FAMILY,
+        Layout({"rows": ["K", 6], "count": ["N"]}, labels=80),
     ),
     "mask r-cnn of torchvision": (
         "family ssd does not read masks",

@@ -240,6 +240,13 @@ class Family:
         """Return inputs that the network takes beside the images, for (B, 2) widths and heights; arrays of `xp`."""
         return {}
 
+    def single_image(self, outputs: Shapes) -> bool:
+        """Whether outputs that `check` accepts have no dimension of images, so that each run takes one image.
+
+        `stack_images` joins the outputs of several runs.
+        """
+        return False
+
     def candidates(self, outputs: Outputs, n: int, input_size: Size, min_score: np.ndarray) -> Any:
         """Return the candidates (`ops.candidates`) of the first n frames; arguments as in `read`."""
         raise NotImplementedError
@@ -404,6 +411,18 @@ def unclaimed(family: Family, outputs: Shapes, classes: int) -> list[str]:
 def is_inner(name: str) -> bool:
     """Whether an output is, by its name in Hugging Face's exports, one of features that a head has already read."""
     return name.endswith(("hidden_state", "hidden_states", "_embeds"))
+
+
+def stack_images(runs: Sequence[Outputs], xp: Any) -> dict[str, Array]:
+    """Stack the outputs of runs of one image each, see `Family.single_image`; zeros fill the shorter lists."""
+    stacked = {}
+    for name in runs[0] if runs else ():
+        lists = [outputs[name] for outputs in runs]
+        longest = max(len(rows) for rows in lists)
+        stacked[name] = xp.zeros((len(lists), longest, *lists[0].shape[1:]), lists[0].dtype)
+        for image, rows in enumerate(lists):
+            stacked[name][image, : len(rows)] = rows
+    return stacked
 
 
 def listed(outputs: Mapping[str, Any]) -> str:

@@ -168,6 +168,18 @@ def grid_cells(input_size: Size, stride: int) -> np.ndarray:
     return np.array([(x, y) for y in range(down) for x in range(across)], np.float64)
 
 
+def rotated_boxes(boxes: np.ndarray, angles: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return hulls (n, 4) and corners (n, 8) of center, size and angle in radians."""
+    corners = np.array([_corners(box, angle) for box, angle in zip(boxes, angles, strict=True)]).reshape(-1, 4, 2)
+    return np.column_stack([corners.min(axis=1), corners.max(axis=1)]), corners.reshape(-1, 8)
+
+
+def _corners(box: np.ndarray, angle: float) -> np.ndarray:
+    turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
+    upright = np.array([(-1, -1), (1, -1), (1, 1), (-1, 1)]) * box[2:] / 2
+    return np.asarray(upright @ turn + box[:2])
+
+
 def matrix(outputs: Values) -> np.ndarray:
     """Return the output of two dimensions."""
     return next(output for output in outputs.values() if output.ndim == 2)

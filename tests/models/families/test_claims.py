@@ -13,6 +13,7 @@ FACES = {
     for stride in (8, 16, 32)
 }
 TENSORFLOW = {"detection_boxes": (1, 9, 4), "detection_scores": (1, 9), "detection_classes": (1, 9)}
+COUNTED = {"num_dets": (1, 1), "det_boxes": (1, 9, 4), "det_scores": (1, 9), "det_classes": (1, 9)}
 RAW_DETR = {"logits": (1, 9, 3), "pred_boxes": (1, 9, 4)}
 YOLOV5 = {"output": (1, 2646, 8)}
 
@@ -29,6 +30,14 @@ YOLOV5 = {"output": (1, 2646, 8)}
         ("yolov8", {"more": (1, 5), "output": (1, 7, 84)}, ["more"]),
         ("yolov8_seg", {"output": (1, 9, 84), "maps": (1, 2, 8, 8), "count": (1,)}, ["count"]),
         ("yolo_e2e_seg", {"output": (1, 9, 8), "maps": (1, 2, 8, 8)}, []),
+        ("yolo_e2e_obb", {"output": (1, 9, 7), "angles": (1, 9)}, ["angles"]),
+        ("detectnet", {"a_cov": (1, 3, 8, 8), "a_bbox": (1, 12, 8, 8), "masks": (1, 3, 8, 8)}, ["masks"]),
+        ("efficient_nms", COUNTED | {"det_masks": (1, 9, 100)}, ["det_masks"]),
+        ("mmdeploy", {"dets": (1, 9, 5), "labels": (1, 9), "masks": (1, 9, 8, 8)}, ["masks"]),
+        ("deepstream_yolo", {"output": (1, 84, 6), "points": (1, 84, 34, 2)}, ["points"]),
+        ("deepstream_yolo", {"boxes": (1, 84, 4), "scores": (1, 84, 1), "classes": (1, 84, 1)}, []),
+        ("ppyoloe", {"boxes": (1, 84, 4), "scores": (1, 3, 84), "ids": (1, 84)}, ["ids"]),
+        ("ppyoloe_e2e", {"rows": ("K", 6), "count": (1,), "masks": ("K", 28, 28)}, ["masks"]),
         ("yolo_world", {"boxes": (1, 84, 4), "scores": (1, 84, 3), "ids": (1, 84)}, ["ids"]),
         ("detr", RAW_DETR | {"masks": (1, 9, 4, 4), "angles": (1, 9)}, ["masks", "angles"]),
         ("detr", RAW_DETR | {"text_embeds": (3, 8), "image_embeds": (1, 2, 2, 8), "objectness_logits": (1, 9)}, []),
@@ -61,6 +70,7 @@ def test_unexplained_outputs_are_listed(name, outputs, unread):
 
 COLUMNS = {
     "yolov8_obb": ("corners", (4, 2)),
+    "yolo_e2e_obb": ("corners", (4, 2)),
     "yolov8_pose": ("keypoints", (4, 3)),
     "yolo_e2e_pose": ("keypoints", (4, 3)),
     "yunet": ("keypoints", (5, 3)),
