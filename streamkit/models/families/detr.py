@@ -77,13 +77,14 @@ _SHARES = "cx, cy, w, h in shares of the input"
 _LINE = authors_input("RT-DETR of Ultralytics", 0.25, resize="stretch")
 
 
-def _are_logits(info: ModelInfo, size: Size) -> bool:
+def are_logits(info: ModelInfo, size: Size) -> bool:
     """Whether raw outputs are logits of queries: an output called scores has been through a sigmoid or softmax."""
     raw = [name.lower() for name, dims in info.output_dims.items() if len(dims) == 3]
     return len(raw) == 1 or not any("score" in name for name in raw)
 
 
-def _reference_detr(image: PlainImage) -> np.ndarray:
+def reference_detr(image: PlainImage) -> np.ndarray:
+    """Read `detr` plainly, see `FamilyTraits.reference`."""
     outputs = image.outputs
     whole = (*image.input_size, *image.input_size)
     if set(_NAMES) <= outputs.keys():  # the network has stretched its whole input to the frame
@@ -121,9 +122,10 @@ def _reference_detr(image: PlainImage) -> np.ndarray:
                 "them, called `..._embeds` or `...hidden_state`, and OWLv2's `objectness_logits` are not needed",
             ),
         ),
-        plausible=_are_logits,
+        plausible=are_logits,
         hugging_face="ObjectDetection",
-        reference=_reference_detr,
+        selects=True,
+        reference=reference_detr,
     ),
 )
 @dataclass(frozen=True)
@@ -138,7 +140,7 @@ class Detr(Family):
 
     def selecting(self, select: str) -> Detr:
         """See `Family.selecting`."""
-        return Detr(select)
+        return type(self)(select)
 
     def line(self, info: ModelInfo, size: Size | None) -> CardFacts:
         """See `Family.line`: by the names of inputs, outputs and layers."""
@@ -181,6 +183,7 @@ class Detr(Family):
             return labeled_class(boxes, scores, labels, min_score=min_score)
         logits, boxes = (outputs[name][:n] for name in self._raw_names(outputs))
         how: dict[str, Any] = {"min_score": min_score, "coding": Coding.CXCYWH, "unit": input_size}
+        how |= self._further(boxes)
         if self.select in ("softmax", "best_class"):
             softmax = self.select == "softmax"
             return best_class(boxes, logits, input_size=input_size, softmax=softmax, logits=not softmax, **how)
@@ -196,6 +199,10 @@ class Detr(Family):
             stretch = np.asarray(sizes_wh, np.float64) / np.array(input_size)
             geometry = (geometry.astype(np.float64) * np.tile(stretch, 2)).astype(np.float32)
         return super().read(outputs, geometry, sizes_wh, input_size, options)
+
+    def _further(self, boxes: Array) -> dict[str, Any]:
+        """Return `points` and `step` of `ops.candidates`, for families whose queries have further values."""
+        return {}
 
     def _check_logits(self, name: str, shape: Sequence[Any], classes: int) -> None:
         """Check the number of classes against the card's labels; explain one class more."""
