@@ -63,7 +63,7 @@ from streamkit.ops.nms import Packed
 
 _NAMES = ("labels", "boxes", "scores")
 _BOXES = ("pred_boxes", "boxes", "dets")
-_END_TO_END = authors_input("RT-DETR, D-FINE, DEIM, DEIMv2 without DINOv3", 0.4, resize="stretch", antialias=True)
+DETR_LINE = authors_input("RT-DETR, D-FINE, DEIM, DEIMv2 without DINOv3", 0.4, resize="stretch", antialias=True)
 _DINOV3 = authors_input(
     "DEIMv2 with DINOv3, by the names of its layers",
     0.4,
@@ -72,9 +72,26 @@ _DINOV3 = authors_input(
     mean=IMAGENET_MEAN,
     std=IMAGENET_STD,
 )
-_RF_DETR = authors_input("RF-DETR", 0.5, resize="stretch", mean=IMAGENET_MEAN, std=IMAGENET_STD)
+RF_DETR_LINE = authors_input("RF-DETR", 0.5, resize="stretch", mean=IMAGENET_MEAN, std=IMAGENET_STD)
 _SHARES = "cx, cy, w, h in shares of the input"
 _LINE = authors_input("RT-DETR of Ultralytics", 0.25, resize="stretch")
+
+
+def target_sizes(sizes_wh: np.ndarray, xp: Any) -> dict[str, Array]:
+    """Return the input `orig_target_sizes`, (B, 2) int64: each frame's width and height."""
+    sizes = np.array(sizes_wh, np.int64)
+    if xp is not np:
+        sizes = upload(sizes)
+    return {"orig_target_sizes": sizes}
+
+
+def stretched(geometry: np.ndarray, sizes_wh: np.ndarray, input_size: Size) -> np.ndarray:
+    """Return the geometry of outputs that the network has stretched from its whole input over the frame.
+
+    For a letterboxed input, these are not yet source pixels; for a stretched frame, this is 1 and 0.
+    """
+    stretch = np.asarray(sizes_wh, np.float64) / np.array(input_size)
+    return np.asarray(geometry.astype(np.float64) * np.tile(stretch, 2), np.float32)
 
 
 def are_logits(info: ModelInfo, size: Size) -> bool:
@@ -145,8 +162,8 @@ class Detr(Family):
     def line(self, info: ModelInfo, size: Size | None) -> CardFacts:
         """See `Family.line`: by the names of inputs, outputs and layers."""
         if "orig_target_sizes" in info.inputs:
-            return _DINOV3 if names_a_layer(info.file, "backbone/dinov3", "backbone.dinov3") else _END_TO_END
-        return _RF_DETR if {"dets", "labels"} <= info.outputs.keys() else CardFacts()
+            return _DINOV3 if names_a_layer(info.file, "backbone/dinov3", "backbone.dinov3") else DETR_LINE
+        return RF_DETR_LINE if {"dets", "labels"} <= info.outputs.keys() else CardFacts()
 
     def check(self, outputs: Shapes, classes: int) -> None:
         """See `Family.check`."""
@@ -171,10 +188,7 @@ class Detr(Family):
 
     def extra_inputs(self, sizes_wh: np.ndarray, xp: Any) -> dict[str, Array]:
         """Return `orig_target_sizes`, (B, 2) int64: each frame's width and height."""
-        sizes = np.array(sizes_wh, np.int64)
-        if xp is not np:
-            sizes = upload(sizes)
-        return {"orig_target_sizes": sizes}
+        return target_sizes(sizes_wh, xp)
 
     def candidates(self, outputs: Outputs, n: int, input_size: Size, min_score: np.ndarray) -> Any:
         """See `Family.candidates`."""
@@ -194,10 +208,7 @@ class Detr(Family):
     ) -> Packed:
         """See `Family.read`."""
         if not self._is_raw(outputs):
-            # The network has stretched its input over the whole frame. For a letterboxed input, these are not yet
-            # source pixels; for a stretched frame, this is 1 and 0.
-            stretch = np.asarray(sizes_wh, np.float64) / np.array(input_size)
-            geometry = (geometry.astype(np.float64) * np.tile(stretch, 2)).astype(np.float32)
+            geometry = stretched(geometry, sizes_wh, input_size)
         return super().read(outputs, geometry, sizes_wh, input_size, options)
 
     def _further(self, boxes: Array) -> dict[str, Any]:

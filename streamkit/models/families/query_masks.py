@@ -31,8 +31,9 @@ from streamkit.models.families.base import (
     network_family,
 )
 from streamkit.models.families.detr import Detr, are_logits, reference_detr
-from streamkit.models.families.rules import softmax
+from streamkit.models.families.rules import in_shape, softmax
 from streamkit.models.families.yolo import Masked
+from streamkit.models.network_file import ModelInfo
 from streamkit.ops.candidates import Coding, best_class
 
 _CLASSES = "class_queries_logits"
@@ -61,6 +62,12 @@ def query_numbers(frames: int, queries: int, dtype: Any, xp: Any) -> Array:
     return xp.broadcast_to(xp.arange(queries, dtype=dtype)[None, :, None], (frames, queries, 1))
 
 
+def _are_masked_logits(info: ModelInfo, size: Size) -> bool:
+    """Whether raw outputs are logits of queries, and maps in the shape of the input."""
+    maps = [dims for dims in info.output_dims.values() if len(dims) == 4]
+    return are_logits(info, size) and all(in_shape(dims[2:], size) for dims in maps)
+
+
 def _reference_detr_seg(image: PlainImage) -> np.ndarray:
     outputs = {name: output for name, output in image.outputs.items() if output.ndim == 2}
     return reference_detr(image._replace(outputs=outputs))
@@ -76,7 +83,7 @@ def _reference_detr_seg(image: PlainImage) -> np.ndarray:
                 "`masks`)",
             ),
         ),
-        plausible=are_logits,
+        plausible=_are_masked_logits,
         hugging_face="Segmentation",
         selects=True,
         reference=_reference_detr_seg,
