@@ -89,7 +89,7 @@ def _add_config(facts: CardFacts, path: Path, config: Mapping[str, Any]) -> None
         need(numbered, f"id2label in {path} must number the classes from 0 without gaps{_BY_HAND}")
         names = tuple(str(labels[str(number)]) for number in range(len(labels)))
         facts.add(f"{path.name} (id2label)", labels=names)
-    if (not families or families[0].name == "detr") and config.get("model_type") in _SOFTMAX:
+    if (not families or families[0].traits.selects) and config.get("model_type") in _SOFTMAX:
         facts.add(f"{path.name} (model_type: {config['model_type']})", select="softmax")
 
 

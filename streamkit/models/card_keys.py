@@ -86,10 +86,13 @@ def family(value: Any, info: Any) -> str:
 
 def select(value: Any, info: Any) -> str:
     """Validate what becomes an object of a raw DETR's outputs."""
+    from streamkit.models.families import FAMILIES
+
     word = word_among(value, SELECTS)
-    of = info.data.get("family", "detr")
-    if of != "detr":
-        raise ValueError(f"is for family: detr, not for {of}")
+    selecting = [name for name, family in FAMILIES.items() if family.traits.selects]
+    of = info.data.get("family", selecting[0])
+    if of not in selecting:
+        raise ValueError(f"is for family: {' or '.join(selecting)}, not for {of}")
     return word
 
 

@@ -435,7 +435,7 @@ class _Derivation:
                 f", or {_classes(angled[0].classes or 0)} and the angle of oriented boxes, which {self.new} --family "
             )
             text += "yolov8_obb reads"
-        longer = {candidate.classes for candidate in certain if candidate.family == "detr"} & {
+        longer = {candidate.classes for candidate in certain if FAMILIES[candidate.family].traits.selects} & {
             len(fact.value) + 1 for fact in lists
         }
         if longer:
@@ -659,7 +659,7 @@ class _Derivation:
             self.facts.setdefault(key, fact)
         if reads.traits.keypoints:
             self.facts["keypoints"] = CardFact(reads.traits.keypoints, f"family {family}")
-        if family != "detr":
+        if not reads.traits.selects:
             self.facts.pop("select", None)
         missing = [key for key in _MUST if key not in self.facts]
         if missing:

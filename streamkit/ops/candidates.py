@@ -171,7 +171,14 @@ def best_class(
 
 
 def each_class(
-    boxes: Array, scores: Array, *, min_score: np.ndarray, coding: Coding, unit: tuple[float, float] = (1.0, 1.0)
+    boxes: Array,
+    scores: Array,
+    *,
+    min_score: np.ndarray,
+    coding: Coding,
+    unit: tuple[float, float] = (1.0, 1.0),
+    points: Array | None = None,
+    step: int = 2,
 ) -> Any:
     """Select each class of each row whose sigmoid reaches its threshold: row r's class k counts as anchor r x c + k.
 
@@ -181,6 +188,8 @@ def each_class(
         min_score: (c,) float32 on the host, as in `best_class`.
         coding: how the boxes are encoded.
         unit: factors for x and y.
+        points: (n, a, v) further values of each row, which its objects keep.
+        step: layout of `points`, as in `Candidates`.
 
     Raises:
         ValueError: the number of classes does not match.
@@ -188,16 +197,25 @@ def each_class(
     n, a, classes = scores.shape
     check_scores(classes, min_score)
     if array_module(scores) is not np:
-        boxes, scores = _common_dtype(boxes, scores)
-        arguments = *_strided(boxes, scores), np.int32(coding), np.float32(unit[0]), np.float32(unit[1])
-        return _launch("each_class", arguments, boxes.dtype, (n, a * classes), min_score)
+        boxes, scores, values = _common_dtype(boxes, scores, boxes if points is None else points)
+        columns = 0 if points is None else points.shape[2]
+        arguments = (
+            *_strided(boxes, scores),
+            np.int32(coding),
+            np.float32(unit[0]),
+            np.float32(unit[1]),
+            *_strided(values),
+            np.int32(columns),
+        )
+        return _launch("each_class", arguments, boxes.dtype, (n, a * classes), min_score, columns, step)
     selection = _Selection(n, a * classes, min_score)
     with np.errstate(all="ignore"):
         score = sigmoid(scores.reshape(n, a * classes))
         frame, anchor = selection.above_floor(score)
         selection.select(frame, anchor, score[frame, anchor], anchor % max(classes, 1))
         row = selection.anchor // max(classes, 1)
-        return selection.candidates(_decode(boxes[selection.frame, row], row, coding, unit, (0, 0)))
+        xyxy = _decode(boxes[selection.frame, row], row, coding, unit, (0, 0))
+        return selection.candidates(xyxy, None if points is None else points[selection.frame, row], step)
 
 
 def best_pairs(

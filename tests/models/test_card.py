@@ -390,7 +390,9 @@ def test_the_selection_of_a_raw_detr_is_read(tmp_path):
     assert problems(tmp_path, f"{detr}select: topk\n") == [
         "6:9: select must be one of top_k, best_class, softmax, got 'topk'; did you mean 'top_k'?"
     ]
-    assert problems(tmp_path, f"{GOOD}select: top_k\n") == ["6:9: select is for family: detr, not for yolov8"]
+    assert problems(tmp_path, f"{GOOD}select: top_k\n") == [
+        "6:9: select is for family: detr or detr_seg, not for yolov8"
+    ]
     assert family_of(load_card(write(tmp_path, GOOD))) is family("yolov8")
 
 

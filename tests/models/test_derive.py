@@ -563,7 +563,7 @@ def test_the_resize_of_roboflow_is_read(form, resize, pad, tmp_path):
 
 
 RF_DETR = {"dets": [1, 100, 4], "labels": [1, 100, 2]}
-RF_DETR_SEG = RF_DETR | {"masks": [1, 100, 78, 78]}
+RF_DETR_ANGLES = RF_DETR | {"angles": [1, 100]}
 
 
 def rf_detr(folder: Path, outputs: dict[str, list]) -> Path:
@@ -578,16 +578,16 @@ def test_an_rf_detr_is_derived(tmp_path):
 
 
 def test_an_output_unknown_to_the_family_is_refused(tmp_path):
-    path = rf_detr(tmp_path, RF_DETR_SEG)
+    path = rf_detr(tmp_path, RF_DETR_ANGLES)
     assert wrong(path) == (
-        "no family reads all of its outputs dets[1, 100, 4], labels[1, 100, 2], masks[1, 100, 78, 78]: family detr "
-        "does not read masks; to go without, write a card that ignores what is left: streamkit models new "
+        "no family reads all of its outputs dets[1, 100, 4], labels[1, 100, 2], angles[1, 100]: family detr "
+        "does not read angles; to go without, write a card that ignores what is left: streamkit models new "
         f"{path} --family detr; otherwise write a family in a plugin"
     )
 
 
 def test_the_suggested_command_keeps_the_users_family(tmp_path):
-    path = shaped(tmp_path / "best.onnx", RF_DETR_SEG)
+    path = shaped(tmp_path / "best.onnx", RF_DETR_ANGLES)
     text = wrong(path, family="detr", assume=True)
     assert text.endswith(f"write a card: streamkit models new {path} --family detr --labels FILE")
     (tmp_path / "labels.txt").write_text("cat\ndog")
@@ -595,13 +595,13 @@ def test_the_suggested_command_keeps_the_users_family(tmp_path):
 
 
 def test_the_users_family_ignores_other_outputs(tmp_path):
-    derived = derive(rf_detr(tmp_path, RF_DETR_SEG), family="detr", assume=True)
-    assert derived.assumed == ("family detr does not read masks[1, 100, 78, 78]; ignore_outputs drops what is there",)
+    derived = derive(rf_detr(tmp_path, RF_DETR_ANGLES), family="detr", assume=True)
+    assert derived.assumed == ("family detr does not read angles[1, 100]; ignore_outputs drops what is there",)
     (tmp_path / "weights.yaml").write_text(derived.text(tmp_path))
     card = load_card(tmp_path / "weights.yaml")
-    assert (card.family, card.ignore_outputs, card.labels) == ("detr", ("masks",), ("cat", "dog"))
-    assert check_model(card).ignore_outputs == ("masks",)
-    assert "ignore_outputs: [masks]           # not read by family detr\n" in derived.text(tmp_path)
+    assert (card.family, card.ignore_outputs, card.labels) == ("detr", ("angles",), ("cat", "dog"))
+    assert check_model(card).ignore_outputs == ("angles",)
+    assert "ignore_outputs: [angles]          # not read by family detr\n" in derived.text(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from streamkit.models.derive import derive
 from streamkit.models.facts import Underivable
 
 SIZES = {"orig_target_sizes": ["N", 2]}
+BOXES = {"dets": ["N", 100, 4], "labels": ["N", 100, 91]}
 
 
 @dataclass
@@ -171,6 +172,35 @@ READ = {
         ),
     ),
     "rf-detr": ("detr", Layout({"dets": ["N", 300, 4], "labels": ["N", 300, 91]}, labels=91)),
+    "rf-detr-seg": (
+        "detr_seg",
+        Layout(BOXES | {"masks": ["N", 100, 78, 78]}, image=["N", 3, 312, 312], labels=91),
+    ),
+    "rf-detr-keypoint": (
+        "rfdetr_pose",
+        Layout(
+            {"dets": ["N", 100, 4], "labels": ["N", 100, 2], "keypoints": ["N", 100, 34, 8]},
+            image=["N", 3, 576, 576],
+            labels=2,
+        ),
+    ),
+    "detrpose": (
+        "detrpose",
+        Layout(
+            {"scores": ["N", 60], "labels": ["N", 60], "keypoints": ["N", 60, 17, 2]},
+            labels=1,
+            extra=SIZES,
+            integers=("labels",),
+        ),
+    ),
+    "mask2former": (
+        "mask_queries",
+        Layout(
+            {"class_queries_logits": ["N", 100, 81], "masks_queries_logits": ["N", 100, 96, 96]},
+            image=["N", 3, 384, 384],
+            labels=80,
+        ),
+    ),
     "d-fine, deim, rt-detr of the authors": (
         "detr",
         Layout(
@@ -402,7 +432,6 @@ def test_the_family_option_selects_among_possible_families(name, labels, tmp_pat
     assert card.family == family
 
 
-BOXES = {"dets": ["N", 100, 4], "labels": ["N", 100, 91]}
 NO_FAMILY = "no family reads its outputs "
 NOT_ALL = "no family reads all of its outputs "
 
@@ -424,30 +453,8 @@ REFUSED = {
         ),
     ),
     "yolo26-depth": (NO_FAMILY, Layout({"output0": ["N", 1, 640, 640]})),
-    "rf-detr-seg": (
-        "family detr does not read masks; to go without",
-        Layout(BOXES | {"masks": ["N", 100, 78, 78]}, image=["N", 3, 312, 312], labels=91),
-    ),
-    "rf-detr-seg without labels": (NOT_ALL, Layout(BOXES | {"masks": ["N", 100, 78, 78]}, image=["N", 3, 312, 312])),
-    "rf-detr-keypoint": (
-        "family detr does not read keypoints",
-        Layout(
-            {"dets": ["N", 100, 4], "labels": ["N", 100, 2], "keypoints": ["N", 100, 34, 8]},
-            image=["N", 3, 576, 576],
-            labels=2,
-        ),
-    ),
     "rf-detr with angles": ("family detr does not read angles", Layout(BOXES | {"angles": ["N", 100]}, labels=91)),
     "rf-detr with angles of rank 3": (NO_FAMILY, Layout(BOXES | {"angles": ["N", 100, 1]}, labels=91)),
-    "detrpose": (
-        NO_FAMILY,
-        Layout(
-            {"scores": ["N", 60], "labels": ["N", 60], "keypoints": ["N", 60, 17, 2]},
-            labels=1,
-            extra=SIZES,
-            integers=("labels",),
-        ),
-    ),
     "rtmpose": (NO_FAMILY, Layout({"simcc_x": ["N", 17, 384], "simcc_y": ["N", 17, 512]}, image=SMALL, labels=1)),
     "vitpose": (NO_FAMILY, Layout({"heatmaps": ["N", 17, 64, 48]}, image=SMALL)),
     "vitpose with names of points": (NO_FAMILY, Layout({"heatmaps": ["N", 17, 64, 48]}, image=SMALL, labels=17)),
@@ -504,14 +511,6 @@ REFUSED = {
     ),
     "an anomaly map": (NO_FAMILY, Layout({"anomaly_map": [1, 1, 256, 256]}, image=[1, 3, 256, 256], labels=2)),
     "videomae": ("must have one input of rank 4", Layout({"logits": [1, 400]}, image=[1, 16, 3, 224, 224])),
-    "mask2former": (
-        NO_FAMILY,
-        Layout(
-            {"class_queries_logits": ["N", 100, 81], "masks_queries_logits": ["N", 100, 96, 96]},
-            image=["N", 3, 384, 384],
-            labels=80,
-        ),
-    ),
     "l2cs": (NO_FAMILY, Layout({"yaw": ["N", 90], "pitch": ["N", 90]}, image=["N", 3, 448, 448], labels=90)),
     "mmdeploy with masks": (
         "family mmdeploy does not read masks",

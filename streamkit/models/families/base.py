@@ -135,6 +135,7 @@ class FamilyTraits:
         keypoints: the set of keypoints, a key of `labels.SKELETONS`.
         ultralytics: the tasks that Ultralytics' exports with these outputs name; '' for exports that name none.
         hugging_face: the end of the name of the architecture in Hugging Face's exports.
+        selects: whether a card's `select` says what becomes an object.
     """
 
     formats: tuple[OutputFormat, ...] = ()
@@ -148,6 +149,7 @@ class FamilyTraits:
     keypoints: str = ""
     ultralytics: tuple[str, ...] = ()
     hugging_face: str = ""
+    selects: bool = False
 
 
 class Family:

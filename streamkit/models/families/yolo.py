@@ -180,10 +180,14 @@ class Masked(Family):
     """Objects with mask coefficients, and a map of prototypes; the column `mask`, COCO's run-length encoding.
 
     Masks are in source pixels.
+
+    Attributes:
+        own_map: whether each object has a map of its own, whose number is its only value, in place of coefficients.
     """
 
     task = "segment"
     columns: Columns = {"coefficients": (-1,)}  # noqa: RUF012  # never changed
+    own_map = False
 
     def rest(
         self, outputs: Outputs, packed: Packed, geometry: np.ndarray, sizes_wh: np.ndarray, input_size: Size
@@ -192,7 +196,8 @@ class Masked(Family):
         prototypes = self._prototypes(outputs)[1]
         rows = packed.rows
         counts = packed.counts
-        late = LateArray(masks.crop_logits(rows, counts, prototypes[: len(geometry)], geometry, input_size))
+        maps = prototypes[: len(geometry)]
+        late = LateArray(masks.crop_logits(rows, counts, maps, geometry, input_size, own_map=self.own_map))
         map_size = prototypes.shape[3], prototypes.shape[2]
 
         def build(table: Detections) -> tuple[dict[str, LazyColumn], int]:

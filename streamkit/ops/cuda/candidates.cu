@@ -215,6 +215,7 @@ extern "C" __global__ void each_class(
     const value_t* boxes, long long box_frame, long long box_row, long long box_step,
     const value_t* scores, long long score_frame, long long score_row, long long score_class,
     int coding, float unit_x, float unit_y,
+    const value_t* points, long long point_frame, long long point_row, long long point_step, int columns,
     const float* min_score, int classes, float floor, int anchors, int capacity,
     key_t64* keys, int* tallies, float* out_boxes, int* out_classes, float* out_points) {
     const int anchor = blockIdx.x * blockDim.x + threadIdx.x, frame = blockIdx.y;
@@ -225,7 +226,8 @@ extern "C" __global__ void each_class(
     const float score = sigmoid((float)scores[frame * score_frame + row * score_row + class_id * score_class]);
     if (!reaches(sink, frame, score) || !wanted(sink, frame, score, class_id)) return;
     const value_t* values = boxes + frame * box_frame + row * box_row;
-    add(sink, frame, anchor, score, class_id, decode(values, box_step, coding, unit_x, unit_y, row, 0, 0));
+    if (add(sink, frame, anchor, score, class_id, decode(values, box_step, coding, unit_x, unit_y, row, 0, 0)))
+        keep(sink, frame, anchor, points + frame * point_frame + row * point_row, point_step, columns, out_points);
 }
 
 // One score and one class an anchor, as networks give that end in a selection of their own. ROTATED as in best_class.
