@@ -656,8 +656,9 @@ class _Derivation:
             if key.startswith("input.") and key[6:] in ("anchor", "pad") and self._resize(line) != "letterbox":
                 continue
             self.facts.setdefault(key, fact)
-        if reads.traits.keypoints:
-            self.facts["keypoints"] = CardFact(reads.traits.keypoints, f"family {family}")
+        points = "" if self.plugin is not None else reads.keypoints(self.info.output_dims, 1)
+        if points:
+            self.facts["keypoints"] = CardFact(points, f"family {family}")
         if family != "detr":
             self.facts.pop("select", None)
         missing = [key for key in _MUST if key not in self.facts]

@@ -164,6 +164,7 @@ class Family:
         label: the label of the only class that it finds; empty for any classes.
         several: whether an anchor's box may be an object of several classes, see `pairs`.
         host_only: whether it decodes on the host only, so that outputs on a GPU are copied to the host.
+        top_down: whether its networks see one object with its surroundings, which fill the input.
         traits: what is known of its networks.
     """
 
@@ -178,6 +179,7 @@ class Family:
     label = ""
     several = False
     host_only = False
+    top_down = False
     traits = FamilyTraits()
 
     def check(self, outputs: Shapes, classes: int) -> None:
@@ -211,6 +213,10 @@ class Family:
         """Return the number of keypoints per object, by the outputs' shapes; None if there are none or it is open."""
         count = self.columns.get("keypoints", (0,))[0]
         return count if count > 0 else None
+
+    def keypoints(self, outputs: Shapes, classes: int) -> str:
+        """Return the set of keypoints, a key of `labels.SKELETONS`; empty if none is known."""
+        return self.traits.keypoints
 
     def line(self, info: ModelInfo, size: Size | None) -> CardFacts:
         """Return the input and thresholds of a network's authors; empty if they are unknown.
