@@ -51,6 +51,7 @@ _USUAL_STRIDE = 4
 _SIGMA = 0.8
 _RADIUS = 5
 """Standard deviation and radius in cells of the blur before DARK, as in Hugging Face's ViTPose."""
+_MAX_CELLS = 2
 _LOWEST = np.float32(0.001)
 _HIGHEST = np.float32(50)
 _HALF = np.float32(0.5)
@@ -418,7 +419,7 @@ def _reference_udp(image: PlainImage) -> np.ndarray:
         mixed = (logs[2, 2] + 2 * logs[1, 1] + logs[0, 0] - logs[1, 2] - logs[2, 1] - logs[1, 0] - logs[0, 1]) / 2
         bend_x, bend_y = (line[2] - 2 * line[1] + line[0] for line in (logs[1], logs[:, 1]))
         bend = np.array([[bend_x, mixed], [mixed, bend_y]]) + np.finfo(np.float32).eps * np.eye(2)
-        dx, dy = (-np.linalg.solve(bend, gradient)).clip(-1, 1)
+        dx, dy = (-np.linalg.solve(bend, gradient)).clip(-2, 2)
         points.append(((x + dx) * units[0], (y + dy) * units[1], heat[y, x]))
     return _plain_object(image, points)
 
@@ -462,7 +463,7 @@ class UdpHeatMaps(_HeatMaps):
     """Maps that are refined by a Gaussian through the blurred maximum and its neighbors."""
 
     def shift(self, maps: Array, row: Array, column: Array) -> tuple[Array, Array]:
-        """See `_HeatMaps.shift`; at most a cell, where the map is too flat to tell."""
+        """See `_HeatMaps.shift`; at most two cells, where the map is too flat to tell."""
         xp = array_module(maps)
         high, wide = maps.shape[2:]
         reach = xp.arange(-_RADIUS - 1, _RADIUS + 2)
@@ -482,7 +483,7 @@ class UdpHeatMaps(_HeatMaps):
         area = xp.where(area == 0, eps, area)
         right = (mixed * dy - bend_y * dx) / area
         below = (mixed * dx - bend_x * dy) / area
-        return xp.clip(right, -1, 1), xp.clip(below, -1, 1)
+        return xp.clip(right, -_MAX_CELLS, _MAX_CELLS), xp.clip(below, -_MAX_CELLS, _MAX_CELLS)
 
     def unit(self, cells: Size, input_size: Size) -> tuple[float, float]:
         """See `_HeatMaps.unit`."""
