@@ -500,7 +500,8 @@ class _Derivation:
             raise ValueError(self._ambiguous(left))
         name = left[0].family
         why = "".join(f"; not {family}: {reason}" for family, reason in excluded.items())
-        self.facts["family"] = CardFact(name, f"the outputs {self._outputs()}{why}")
+        reading = FAMILIES[name].reading(self.info.output_dims)
+        self.facts["family"] = CardFact(name, f"the outputs {self._outputs()}{reading}{why}")
         self._label(name, left[0].classes)
 
     def _excluded(self, fitting: list[Candidate]) -> dict[str, str]:
@@ -526,9 +527,9 @@ class _Derivation:
         if not fitting:
             family.check(self.info.output_dims, count or 1)
         classes = fitting[0].classes if fitting else None
-        self.facts["family"] = CardFact(name, "--family")
         self.among = None
         self._ignore(unclaimed(family, self.info.output_dims, classes or count or 1), name)
+        self.facts["family"] = CardFact(name, f"--family{family.reading(self.info.output_dims)}")
         self._label(name, classes)
 
     def _ignore(self, unread: list[str], family: str) -> None:

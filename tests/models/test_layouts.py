@@ -215,6 +215,21 @@ READ = {
         "embedding",
         Layout({"last_hidden_state": ["N", 201, 384], "pooler_output": ["N", 384]}, image=IMAGENET),
     ),
+    "rtmpose": ("simcc", Layout({"simcc_x": ["N", 17, 384], "simcc_y": ["N", 17, 512]}, image=SMALL)),
+    "rtmpose beside a label": (
+        "simcc",
+        Layout({"simcc_x": ["N", 17, 384], "simcc_y": ["N", 17, 512]}, image=SMALL, labels=1),
+    ),
+    "rtmpose without names": ("simcc", Layout({"a": ["N", 26, 512], "b": ["N", 26, 384]}, image=SMALL)),
+    "tokens of dinov3": ("embedding", Layout({"last_hidden_state": ["N", 201, 384]}, image=IMAGENET)),
+    "tokens of vit": ("embedding", Layout({"last_hidden_state": ["N", 50, 768]}, image=IMAGENET)),
+    "clip with two vectors": (
+        "embedding",
+        Layout(
+            {"last_hidden_state": ["N", 50, 768], "pooler_output": ["N", 768], "image_embeds": ["N", 512]},
+            image=IMAGENET,
+        ),
+    ),
     "segformer with labels": (
         "semantic",
         Layout({"logits": ["N", 150, 128, 128]}, image=["N", 3, 512, 512], labels=150),
@@ -248,7 +263,17 @@ AMBIGUOUS = {
         "rtdetr",
         Layout({"output0": ["N", 300, 7]}, labels=3, values={"output0": scores(300, 7)[None]}),
     ),
-    "a map without a name": ("semantic", Layout({"output": ["N", 17, 64, 48]}, image=SMALL)),
+    "a map without a name": ("semantic", Layout({"output": ["N", 18, 64, 48]}, image=SMALL)),
+    "hrnet": (
+        "heatmaps",
+        Layout(
+            {"output": ["N", 17, 64, 48]},
+            image=SMALL,
+            values={"output": scores(17, 3072).reshape(1, 17, 64, 48) / 9},
+        ),
+    ),
+    "vitpose of other authors": ("heatmaps_udp", Layout({"heatmaps": ["N", 17, 64, 48]}, image=SMALL)),
+    "vitpose with names of points": ("heatmaps_udp", Layout({"heatmaps": ["N", 17, 64, 48]}, image=SMALL, labels=17)),
     "a vector": ("logits", Layout({"output": ["N", 256]}, image=SMALL)),
     "a vector beside other labels": ("embedding", Layout({"output": ["N", 256]}, image=SMALL, labels=80)),
 }
@@ -302,14 +327,6 @@ REFUSED = {
             values={"output": scores(85, 484).reshape(1, 85, 22, 22) - 0.3},
         ),
     ),
-    "hrnet": (
-        NO_FAMILY,
-        Layout(
-            {"output": ["N", 17, 64, 48]},
-            image=SMALL,
-            values={"output": scores(17, 3072).reshape(1, 17, 64, 48) / 9},
-        ),
-    ),
     "yolo26-depth": (NO_FAMILY, Layout({"output0": ["N", 1, 640, 640]})),
     "deepstream-yolo": (
         "not yolov5: its boxes are corners, not center and size",
@@ -351,9 +368,6 @@ REFUSED = {
             integers=("labels",),
         ),
     ),
-    "rtmpose": (NO_FAMILY, Layout({"simcc_x": ["N", 17, 384], "simcc_y": ["N", 17, 512]}, image=SMALL, labels=1)),
-    "vitpose": (NO_FAMILY, Layout({"heatmaps": ["N", 17, 64, 48]}, image=SMALL)),
-    "vitpose with names of points": (NO_FAMILY, Layout({"heatmaps": ["N", 17, 64, 48]}, image=SMALL, labels=17)),
     "grounding dino": (
         "no family has a value for input_ids",
         Layout(
@@ -386,8 +400,7 @@ REFUSED = {
             labels=1,
         ),
     ),
-    "tokens of dinov3": (NO_FAMILY, Layout({"last_hidden_state": ["N", 201, 384]}, image=IMAGENET)),
-    "tokens of vit": (NO_FAMILY, Layout({"last_hidden_state": ["N", 50, 768]}, image=IMAGENET)),
+    "tokens of siglip": (NO_FAMILY, Layout({"last_hidden_state": ["N", 196, 768]}, image=IMAGENET)),
     "depth anything": (NO_FAMILY, Layout({"predicted_depth": ["N", 518, 518]}, image=["N", 3, 518, 518])),
     "depth anything with labels": (
         NO_FAMILY,

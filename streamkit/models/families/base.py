@@ -218,6 +218,10 @@ class Family:
         """Return the set of keypoints, a key of `labels.SKELETONS`; empty if none is known."""
         return self.traits.keypoints
 
+    def reading(self, outputs: Shapes) -> str:
+        """Return which of several outputs it reads, for the card's comment, after the outputs; empty if all."""
+        return ""
+
     def line(self, info: ModelInfo, size: Size | None) -> CardFacts:
         """Return the input and thresholds of a network's authors; empty if they are unknown.
 
