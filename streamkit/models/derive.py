@@ -447,7 +447,8 @@ class _Derivation:
 
     @staticmethod
     def _needs_no_labels(family: str) -> bool:
-        return bool(FAMILIES[family].label) or FAMILIES[family].task == "embed"
+        reads = FAMILIES[family]
+        return bool(reads.label or reads.numbers) or reads.task == "embed"
 
     # --------------------------------------------------------------------------------------------------------- family
 
@@ -553,6 +554,8 @@ class _Derivation:
         self.facts["task"] = task or CardFact(family.task, f"family {name}")
         if family.label:
             self.facts["labels"] = CardFact((family.label,), f"family {name} finds one class")
+        elif family.numbers:
+            self.facts["labels"] = CardFact(family.numbers, f"family {name} gives these numbers")
         elif family.task == "embed":
             self.facts.pop("labels", None)
         elif "labels" not in self.facts:

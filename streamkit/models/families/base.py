@@ -162,6 +162,7 @@ class Family:
         suppress: whether non-max suppression follows.
         sizes: what `check` expects of that output: dimension, size and meaning.
         label: the label of the only class that it finds; empty for any classes.
+        numbers: names of the numbers that it gives instead of classes; empty for any classes.
         several: whether an anchor's box may be an object of several classes, see `pairs`.
         host_only: whether it decodes on the host only, so that outputs on a GPU are copied to the host.
         top_down: whether its networks see one object with its surroundings, which fill the input.
@@ -177,6 +178,7 @@ class Family:
     suppress = False
     sizes: tuple[tuple[int, int, str], ...] = ()
     label = ""
+    numbers: tuple[str, ...] = ()
     several = False
     host_only = False
     top_down = False

@@ -24,7 +24,7 @@ def test_embeddings_have_length_1():
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, network_family in FAMILIES.items() if network_family.task in ("classify", "embed")]
+    "name", [name for name, reads in FAMILIES.items() if reads.task in ("classify", "embed") and not reads.numbers]
 )
 def test_trailing_dimensions_of_size_1_are_ignored(name):
     reads = family(name)
