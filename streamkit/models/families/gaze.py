@@ -47,7 +47,8 @@ def _reference_gaze(image: PlainImage) -> np.ndarray:
     FamilyTraits(
         formats=(
             OutputFormat(
-                "`yaw` (N, 90), `pitch` (N, 90)", "a value for each bin of an angle, before the softmax; or 28 bins"
+                "`yaw` (N, 90), `pitch` (N, 90)",
+                "a value for each bin of an angle, before the softmax; or 28 bins. L2CS, unverified",
             ),
         ),
         line=authors_input("L2CS", 0, resize="stretch", mean=list(IMAGENET_MEAN), std=list(IMAGENET_STD)),

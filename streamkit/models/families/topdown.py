@@ -169,7 +169,8 @@ def _not_simcc(values: Values, size: Size, classes: int | None) -> str:
         formats=(
             OutputFormat(
                 "`simcc_x` (N, P, r W), `simcc_y` (N, P, r H)",
-                "how likely each keypoint is at each place across and down an input of W x H. RTMPose, RTMW, DWPose",
+                "how likely each keypoint is at each place across and down an input of W x H. RTMPose, RTMW, DWPose: "
+                "read as rtmlib 0.0.16 does; exports unverified",
             ),
         ),
         line=_line("RTMPose"),
@@ -350,7 +351,7 @@ def _neighbors(maps: Array, row: Array, column: Array) -> Array:
             OutputFormat(
                 "(N, P, H / s, W / s)",
                 "how likely each keypoint is in each cell of s pixels; refined by a quarter of a cell. HRNet, "
-                "SimpleBaseline",
+                "SimpleBaseline: read as MMPose 1.3.2 does; exports unverified",
             ),
         ),
         line=_line("HRNet"),
@@ -449,7 +450,8 @@ def _plain_blurred(heat: np.ndarray, x: int, y: int) -> np.ndarray:
         formats=(
             OutputFormat(
                 "(N, P, H / s, W / s)",
-                "as heatmaps, trained with UDP: the outer cells are the outer pixels, refined by DARK. ViTPose",
+                "as heatmaps, trained with UDP: the outer cells are the outer pixels, refined by DARK. ViTPose of "
+                "transformers 5.24",
             ),
         ),
         line=_line("ViTPose"),

@@ -125,7 +125,7 @@ def _plain_vector(image: PlainImage) -> np.ndarray:
     """Return the vector; features of places, (places, values), may be beside it."""
     vectors = {name: output for name, output in image.outputs.items() if max(output.shape[1:], default=1) == 1}
     if not vectors:
-        return image.outputs["last_hidden_state"][0]
+        return np.asarray(image.outputs["last_hidden_state"][0])
     name = next((best for best in ("image_embeds", "pooler_output") if best in vectors), next(iter(vectors)))
     return vectors[name].ravel()
 
@@ -183,7 +183,9 @@ class Probabilities(Vector):
     FamilyTraits(
         formats=(
             OutputFormat(
-                "(N, D)", "a vector; it is scaled to length 1. Of `image_embeds` and `pooler_output`, the first"
+                "(N, D)",
+                "a vector; it is scaled to length 1. Of `image_embeds` and `pooler_output` (DINOv3, CLIP of transformers "
+                "5.24), the first",
             ),
             OutputFormat(
                 "`last_hidden_state` (N, T, D) alone", "features of tokens, of which the first is the image's"

@@ -28,6 +28,7 @@ from streamkit.stages.inference.select_objects import SelectFrames, SelectObject
 _POSTPROCESS = tuple(field.name for field in fields(DetectionOptions))
 _BY_COLUMN: dict[str, type[Postprocess]] = {"corners": PostprocessCorners, "keypoints": PostprocessKeypoints}
 """What declares a column that a family gives its objects."""
+_PAD = 0.1
 _TOP_DOWN_PAD = 0.125
 """Boxes are 1.25 times as large in MMPose and Hugging Face's ViTPose."""
 
@@ -37,7 +38,11 @@ class DetectorBase(DetectionOptions, Composite):
     """Finds objects, in whole frames or, with `of`, within the objects of another stage."""
 
     of: Of | None = None
-    pad: Annotated[Score, "with `of`, the share of the box that is added on each side of the crop."] = 0.1
+    pad: Annotated[
+        Score | None,
+        "with `of`, the share of the box that is added on each side of the crop; by default 0.1, and 0.125 for the "
+        "families simcc, heatmaps and heatmaps_udp, as their authors do.",
+    ] = None
     batch: Annotated[Count, "with `of`, the maximum number of crops in one run of the network."] = 32
     engine: Engine = "auto"
     precision: Precision = "auto"
@@ -93,8 +98,15 @@ class DetectorBase(DetectionOptions, Composite):
         return CompositePart("postprocess", kind, pick_options(self, _POSTPROCESS))
 
     def crop_options(self) -> dict[str, Any]:
-        """Return the options of `select` that say what is cropped around an object."""
-        return {"pad": self.pad}
+        """Return the options of `select` that say what is cropped around an object.
+
+        Crops of top-down networks fill the input, in its aspect ratio.
+        """
+        top_down = family_of(self.model).top_down
+        pad = self.pad
+        if pad is None:
+            pad = _TOP_DOWN_PAD if top_down else _PAD
+        return {"pad": pad, "fills": self.model.input.size if top_down else None}
 
     def parts_of(self, of: Of) -> list[CompositePart]:
         """Return the parts that give the objects of another stage masks or keypoints.
@@ -143,7 +155,7 @@ class Detect(DetectorBase):
 
     def parts_of(self, of: Of) -> list[CompositePart]:
         """Return the parts that detect within objects; an object found in several crops is reported once."""
-        select = {"of": of, "every": 0.0, "track_ttl": 1.0, "pad": self.pad}
+        select = {"of": of, "every": 0.0, "track_ttl": 1.0, **self.crop_options()}
         return network_parts(
             self,
             [CompositePart("select", SelectObjects, select)],
@@ -209,19 +221,6 @@ class Pose(DetectorBase):
 
     model: Annotated[Model, "the model card, with task: pose."]
     of: Annotated[Of | None, f"give keypoints to these objects, {OF_FORMS}."] = None
-    pad: Annotated[
-        Score | None,
-        "with `of`, the share of the box that is added on each side of the crop; by default 0.1, and 0.125 for the "
-        "families simcc and heatmaps, as their authors do.",
-    ] = None
 
     postprocess_type: ClassVar[type[Postprocess]] = PostprocessKeypoints
     apply_type: ClassVar[type[ApplyDetails]] = ApplyPoints
-
-    def crop_options(self) -> dict[str, Any]:
-        """See `DetectorBase.crop_options`; crops of top-down networks fill the input, in its aspect ratio."""
-        top_down = family_of(self.model).top_down
-        pad = self.pad
-        if pad is None:
-            pad = _TOP_DOWN_PAD if top_down else DetectorBase.pad
-        return {"pad": pad, "fills": self.model.input.size if top_down else None}

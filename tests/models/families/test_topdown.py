@@ -47,6 +47,17 @@ def test_simcc_equals_rtmlib(device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+def test_heat_maps_and_scores_equal_those_of_mmpose(device):
+    truth = np.load(TRUTH / "mmpose.npz")
+    size = tuple(truth["size"].tolist())
+    geometry = np.array([[1, 1, 0, 0]] * 2, np.float32)
+    points = read_points("heatmaps", {"output": truth["heatmaps"]}, geometry, size, device)
+    np.testing.assert_allclose(points[:, :, :2] - HALF_PX, truth["keypoints"], atol=1e-4)
+    points = read_points("simcc", {"simcc_x": truth["x"], "simcc_y": truth["y"]}, geometry, size, device)
+    np.testing.assert_allclose(points[:, :, 2], truth["scores"], atol=1e-6)
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_heat_maps_of_vitpose_equal_those_of_transformers(device):
     truth = np.load(TRUTH / "vitpose.npz")
     size = tuple(truth["size"].tolist())
