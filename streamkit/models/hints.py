@@ -37,7 +37,7 @@ _OVERDRIVEN = ((10, 0.95), (100, 0.7))
 """So many objects in a frame with such a median score are the answers of an overdriven network."""
 
 
-_SURE_POINT = 0.3
+_SURE_POINT = 0.5
 _MIN_POINTS = 5
 """Sure keypoints of an object, and objects with so many, that a hint at keypoints needs at least."""
 _LONG_BONES = 0.7

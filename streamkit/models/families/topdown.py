@@ -168,9 +168,9 @@ def _not_simcc(values: Values, size: Size, classes: int | None) -> str:
     FamilyTraits(
         formats=(
             OutputFormat(
-                "`simcc_x` (N, P, r W), `simcc_y` (N, P, r H)",
-                "how likely each keypoint is at each place across and down an input of W x H. RTMPose, RTMW, DWPose: "
-                "read as rtmlib 0.0.16 does; exports unverified",
+                "`simcc_x` (N, P, w), `simcc_y` (N, P, h)",
+                "how likely each keypoint is at each place across and down, as many for each pixel. RTMPose, RTMW, "
+                "DWPose: read as rtmlib 0.0.16 does; exports unverified",
             ),
         ),
         line=_line("RTMPose"),
@@ -349,8 +349,8 @@ def _neighbors(maps: Array, row: Array, column: Array) -> Array:
     FamilyTraits(
         formats=(
             OutputFormat(
-                "(N, P, H / s, W / s)",
-                "how likely each keypoint is in each cell of s pixels; refined by a quarter of a cell. HRNet, "
+                "(N, P, h, w)",
+                "how likely each keypoint is in each cell; refined by a quarter of a cell. HRNet, "
                 "SimpleBaseline: read as MMPose 1.3.2 does; exports unverified",
             ),
         ),
@@ -449,7 +449,7 @@ def _plain_blurred(heat: np.ndarray, x: int, y: int) -> np.ndarray:
     FamilyTraits(
         formats=(
             OutputFormat(
-                "(N, P, H / s, W / s)",
+                "(N, P, h, w)",
                 "as heatmaps, trained with UDP: the outer cells are the outer pixels, refined by DARK. ViTPose of "
                 "transformers 5.24",
             ),

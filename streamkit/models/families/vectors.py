@@ -184,8 +184,8 @@ class Probabilities(Vector):
         formats=(
             OutputFormat(
                 "(N, D)",
-                "a vector; it is scaled to length 1. Of `image_embeds` and `pooler_output` (DINOv3, CLIP of transformers "
-                "5.24), the first",
+                "a vector; it is scaled to length 1. DINOv3, CLIP of transformers 5.24: the first of `image_embeds`, "
+                "`pooler_output`",
             ),
             OutputFormat(
                 "`last_hidden_state` (N, T, D) alone", "features of tokens, of which the first is the image's"

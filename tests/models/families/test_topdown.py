@@ -1,5 +1,6 @@
 """Top-down poses: the authors' own postprocessors, which network is which, and outputs that are damaged."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from streamkit.core.errors import ModelError
 from streamkit.models.derive import derive
 from streamkit.models.families import CAUSES, ReadOptions, begin_table, family
 from streamkit.models.labels import SKELETONS
+from streamkit.models.network import check_model
 from streamkit.ops.boxes import views_around
 
 TRUTH = Path(__file__).parent / "truth"
@@ -134,6 +136,13 @@ def test_skeletons_have_as_many_names_as_points():
         skeleton = SKELETONS[name]
         assert len(set(skeleton.names)) == count
         assert max(max(edge) for edge in skeleton.edges) < count
+
+
+def test_a_card_with_another_number_of_points_than_the_network_is_refused(tmp_path):
+    file = shaped(tmp_path / "pose.onnx", {"simcc_x": ["N", 26, 384], "simcc_y": ["N", 26, 512]}, image=PORTRAIT)
+    card = dataclasses.replace(derive(file).card(), skeleton=SKELETONS["coco"])
+    with pytest.raises(ModelError, match=r"pose.onnx has 26 keypoints, and keypoints lists 17; list the keypoints"):
+        check_model(card)
 
 
 def test_heat_maps_without_a_name_ask_for_the_family(tmp_path):
