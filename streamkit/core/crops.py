@@ -37,6 +37,8 @@ class Crops:
         corners: (m, 4, 2) float32 source pixels, for crops that are straightened: from the upper left corner of what
             the network sees, clockwise; NaN for those that are cut by their rect. None if all are.
         quality: (m,) float64, how good each view is, from `select`; None if it is not measured.
+        views: (m, 4) float32, left, top, right, bottom of what fills the network's input, in source pixels: where it
+            reaches beyond the rect, the input is padded. None if a rect is placed as the card's `resize` says.
     """
 
     rects: np.ndarray
@@ -44,6 +46,7 @@ class Crops:
     results: np.ndarray | Callable[[], np.ndarray] | None = None
     corners: np.ndarray | None = None
     quality: np.ndarray | None = None
+    views: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         if self.rects.shape != (len(self.row_id), 4) or self.row_id.ndim != 1:
@@ -66,8 +69,9 @@ class Crops:
     def take(self, rows: np.ndarray) -> Crops:
         """The crops at these indices."""
         results = None if self.results is None else self.wait()[rows]
-        corners, quality = (None if column is None else column[rows] for column in (self.corners, self.quality))
-        return Crops(self.rects[rows], self.row_id[rows], results, corners, quality)
+        optional = (self.corners, self.quality, self.views)
+        corners, quality, views = (None if column is None else column[rows] for column in optional)
+        return Crops(self.rects[rows], self.row_id[rows], results, corners, quality, views)
 
     @staticmethod
     def join(parts: Sequence[Crops | None]) -> Crops | None:
@@ -84,6 +88,7 @@ class Crops:
             (np.concatenate(results) if results else none) if has_results else None,
             _joined([part.corners for part in crops if len(part)]),
             _joined([part.quality for part in crops if len(part)]),
+            _joined([part.views for part in crops if len(part)]),
         )
 
 

@@ -148,6 +148,10 @@ def _sides(path: Path, key: str, value: Mapping[str, Any]) -> list[int]:
 def _add_resize(facts: CardFacts, path: Path, steps: Mapping[str, Any]) -> None:
     if not steps.get("do_resize", True):
         return
+    if steps.get("do_affine_transform"):  # of a box, in the aspect ratio of the input
+        facts.add(f"{path.name} (size)", input_size=_sides(path, "size", steps.get("size") or {}))
+        facts.add(f"{path.name} (do_affine_transform)", input_resize="letterbox", input_anchor="center", input_pad=0)
+        return
     resample = steps.get("resample", 2)
     facts.add(f"{path.name} (resample)", input_antialias=resample != 0)
     if resample in _FILTERS:

@@ -54,6 +54,9 @@ PLACES = 0.99
 PROBABILITY = 0.005
 PROBABILITY_F16 = 0.01
 """Largest error of a class's probability."""
+NUMBER = 0.05
+NUMBER_F16 = 0.5
+"""Largest error of a number, such as an angle in degrees."""
 COSINE = 0.999
 """Least cosine between an embedding and the plain one."""
 _MAX_OBJECTS = 300
@@ -142,6 +145,8 @@ def _check(card: Card, frames: Sequence[Frame], device: Device, prompts: Sequenc
     )
     card = replace(card, labels=embedded[0].texts or card.labels)
     kind = "semantic" if reads.regions else "rotated" if "corners" in reads.columns else card.task
+    if reads.numbers:
+        kind = "numbers"
     compare, judge = _COMPARISONS[kind]
     comparisons: list[Any] = []
     errors: list[tuple[float, float]] = []
@@ -327,6 +332,13 @@ def _judge_classes(card: Card, pairs: list[tuple[np.ndarray, np.ndarray]]) -> _V
     return _Verdict(len(pairs), same, error, text, error <= limit)
 
 
+def _judge_numbers(card: Card, pairs: list[tuple[np.ndarray, np.ndarray]]) -> _Verdict:
+    errors = np.array([np.abs(ours - theirs).max() for ours, theirs in pairs])
+    limit = NUMBER_F16 if card.input.dtype == "f16" else NUMBER
+    text = f"answers   largest error of {' and '.join(card.labels)} {errors.max():.4f} (limit {limit:g})"
+    return _Verdict(len(pairs), float((errors <= limit).mean()), float(errors.max()), text, bool(errors.max() <= limit))
+
+
 def _judge_embeddings(card: Card, pairs: list[tuple[np.ndarray, np.ndarray]]) -> _Verdict:
     ours, theirs = (np.array(side, np.float64) for side in zip(*pairs, strict=True))
     lengths = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
@@ -420,6 +432,7 @@ _COMPARISONS: dict[str, tuple[Callable[[_Results], list[Any]], Callable[[Card, A
     "detect": (_boxes, _judge_boxes),
     "rotated": (_rotated_boxes, _judge_boxes),
     "classify": (_vectors, _judge_classes),
+    "numbers": (_vectors, _judge_numbers),
     "embed": (_vectors, _judge_embeddings),
     "read": (_texts, _judge_texts),
     "segment": (_masks, lambda _, shares: _judge_shares(MASK_IOU, "least IoU", shares)),
@@ -427,7 +440,7 @@ _COMPARISONS: dict[str, tuple[Callable[[_Results], list[Any]], Callable[[Card, A
     "semantic": (_class_maps, lambda _, shares: _judge_shares(PLACES, "least share of places of one class", shares)),
 }
 """How a frame's results are compared, and the verdict over all frames, by task; `semantic` is `segment` with maps,
-`rotated` is `detect` with rotated boxes."""
+`rotated` is `detect` with rotated boxes, `numbers` is `classify` with numbers."""
 
 
 # ------------------------------------------------------------------------------------------------------------ frames

@@ -448,7 +448,8 @@ class _Derivation:
 
     @staticmethod
     def _needs_no_labels(family: str) -> bool:
-        return bool(FAMILIES[family].label) or FAMILIES[family].task == "embed"
+        reads = FAMILIES[family]
+        return bool(reads.label or reads.numbers) or reads.task == "embed"
 
     # --------------------------------------------------------------------------------------------------------- family
 
@@ -501,7 +502,8 @@ class _Derivation:
             raise ValueError(self._ambiguous(left))
         name = left[0].family
         why = "".join(f"; not {family}: {reason}" for family, reason in excluded.items())
-        self.facts["family"] = CardFact(name, f"the outputs {self._outputs()}{why}")
+        reading = FAMILIES[name].reading(self.info.output_dims)
+        self.facts["family"] = CardFact(name, f"the outputs {self._outputs()}{reading}{why}")
         self._label(name, left[0].classes)
 
     def _excluded(self, fitting: list[Candidate]) -> dict[str, str]:
@@ -527,9 +529,9 @@ class _Derivation:
         if not fitting:
             family.check(self.info.output_dims, count or 1)
         classes = fitting[0].classes if fitting else None
-        self.facts["family"] = CardFact(name, "--family")
         self.among = None
         self._ignore(unclaimed(family, self.info.output_dims, classes or count or 1), name)
+        self.facts["family"] = CardFact(name, f"--family{family.reading(self.info.output_dims)}")
         self._label(name, classes)
 
     def _ignore(self, unread: list[str], family: str) -> None:
@@ -553,6 +555,8 @@ class _Derivation:
         self.facts["task"] = task or CardFact(family.task, f"family {name}")
         if family.label:
             self.facts["labels"] = CardFact((family.label,), f"family {name} finds one class")
+        elif family.numbers:
+            self.facts["labels"] = CardFact(family.numbers, f"family {name} gives these numbers")
         elif family.task == "embed":
             self.facts.pop("labels", None)
         elif "labels" not in self.facts:
@@ -657,8 +661,9 @@ class _Derivation:
             if key.startswith("input.") and key[6:] in ("anchor", "pad") and self._resize(line) != "letterbox":
                 continue
             self.facts.setdefault(key, fact)
-        if reads.traits.keypoints:
-            self.facts["keypoints"] = CardFact(reads.traits.keypoints, f"family {family}")
+        points = "" if self.plugin is not None else reads.keypoints(self.info.output_dims, 1)
+        if points:
+            self.facts["keypoints"] = CardFact(points, f"family {family}")
         if not reads.traits.selects:
             self.facts.pop("select", None)
         missing = [key for key in _MUST if key not in self.facts]

@@ -40,6 +40,15 @@ _OVERDRIVEN = ((10, 0.95), (100, 0.7))
 
 _OUTSIDE = 0.2
 """Least share of the boxes outside of the picture, and with x and y exchanged inside of it, that tells swapped axes."""
+_SURE_POINT = 0.5
+_MIN_POINTS = 5
+"""Sure keypoints of an object, and objects with so many, that a hint at keypoints needs at least."""
+_LONG_BONES = 0.7
+"""Mean line of a skeleton in mean distances of two points, from which it joins any points: 0.4 for COCO's points of a
+person, 0.9 where OpenPose's or Human3.6M's points are taken for them, and 1 by chance."""
+_INSIDE = (0.5, 0.8)
+"""Largest share of keypoints in their boxes, and least one with x and y exchanged, for a hint at that."""
+
 _SAME_MEAN = 0.005
 """Largest difference between a card's mean and ImageNet's, in shares of white: means are rounded to three digits."""
 
@@ -161,6 +170,7 @@ def _object_hints(card: Card, frames: Sequence[Frame], doubted: bool) -> list[st
     now = _strength(tables)
     texts = [] if doubted else list(_values_of_frames(card, outputs))
     texts += [*_swapped_axes(card, shown, outputs), *_shifted(card, shown, outputs)]
+    texts += _keypoint_hints(card, tables, [geometry[0] for _, geometry in outputs])
     for other in _alternatives(card):
         then = _strength([find(other.card, frame, _MIN_SCORE) for frame in shown])
         if _clearly_better(then, now, other.limits):
@@ -233,6 +243,56 @@ def _alternatives(card: Card) -> Iterator[_Alternative]:
         yield other("input.resize: letterbox fits better than stretch", resize="letterbox")
     elif spec.resize == "letterbox":
         yield other("input.resize: stretch fits better than letterbox", resize="stretch")
+
+
+def _keypoint_hints(card: Card, tables: Sequence[Detections], geometries: Sequence[np.ndarray]) -> Iterator[str]:
+    """Yield a hint if the skeleton joins points that are no neighbors, or if x and y of the points are exchanged."""
+    edges = card.skeleton.edges if card.skeleton is not None else ()
+    bones: list[float] = []
+    inside: list[np.ndarray] = []
+    for table, geometry in zip(tables, geometries, strict=True):
+        if "keypoints" not in table.extra:
+            continue
+        for box, points in zip(table.xyxy, table.extra["keypoints"], strict=True):
+            sure = points[:, 2] >= _SURE_POINT
+            if sure.sum() >= _MIN_POINTS:
+                bones += _bone_ratio(points, sure, edges)
+                inside.append(_shares_inside(box, points[sure, :2], geometry))
+    if len(inside) < _MIN_POINTS:
+        return
+    now, exchanged = np.mean(inside, axis=0)
+    if now < _INSIDE[0] and exchanged > _INSIDE[1]:
+        yield (
+            f"keypoints: x and y are exchanged: {now:.0%} of the points are in their objects' boxes, {exchanged:.0%} "
+            "with y first; export the network with x first"
+        )
+    elif len(bones) >= _MIN_POINTS and np.mean(bones) > _LONG_BONES:
+        yield (
+            f"keypoints: the skeleton joins points that are far apart, {np.mean(bones):.1f} times as far as any two: "
+            "list the keypoints in the order of this network"
+        )
+
+
+def _bone_ratio(points: np.ndarray, sure: np.ndarray, edges: Sequence[tuple[int, int]]) -> list[float]:
+    """Return the mean length of the lines between sure points, in mean distances of two of them; empty if unknown."""
+    joined = [(a, b) for a, b in edges if max(a, b) < len(points) and sure[a] and sure[b]]
+    if len(joined) < _MIN_POINTS - 1:
+        return []
+    xy = points[sure, :2].astype(np.float64)
+    away = np.linalg.norm(xy[:, None] - xy, axis=2)
+    mean = away.sum() / (len(xy) * (len(xy) - 1))
+    first, second = np.array(joined).T
+    length = np.linalg.norm(points[first, :2] - points[second, :2], axis=1).mean()
+    return [float(length / mean)] if mean > 0 else []
+
+
+def _shares_inside(box: np.ndarray, xy: np.ndarray, geometry: np.ndarray) -> np.ndarray:
+    """Return the share of points in a box, as they are and with x and y of the network's pixels exchanged, (2,)."""
+    scale = geometry[:2]
+    offset = geometry[2:]
+    exchanged = ((xy * scale + offset)[:, ::-1] - offset) / scale
+    ways = np.stack([xy, exchanged])
+    return np.asarray(((ways >= box[:2]) & (ways <= box[2:])).all(axis=2).mean(axis=1))
 
 
 def _shifted(card: Card, frames: Sequence[Frame], outputs: Sequence[Any]) -> Iterator[str]:

@@ -52,7 +52,7 @@ def candidates(
         reads = family.selecting(select)
         if not _takes_inputs(info, reads):
             continue
-        numbers = _counts(info, reads, 1 if reads.label else classes)
+        numbers = _counts(info, reads, 1 if reads.label else len(reads.numbers) or classes)
         rule = reads.traits.plausible
         if numbers and (rule is None or size is None or rule(info, size)):
             listed += [Candidate(name, number, _unread(info, reads, number)) for number in numbers]

@@ -174,3 +174,43 @@ def test_a_mean_in_the_wrong_channel_order_is_noticed(color, scale, mean, order,
     listed = hints(card, street[:1])
     assert len(listed) == bool(order)
     assert all(f"is ImageNet's in the order {order}, and color is {color}: unless" in text for text in listed)
+
+
+STANDING = [
+    (0.50, 0.05), (0.52, 0.04), (0.48, 0.04), (0.54, 0.05), (0.46, 0.05), (0.60, 0.20), (0.40, 0.20), (0.65, 0.35),
+    (0.35, 0.35), (0.66, 0.50), (0.34, 0.50), (0.56, 0.52), (0.44, 0.52), (0.56, 0.75), (0.44, 0.75), (0.56, 0.97),
+    (0.44, 0.97),
+]  # fmt: skip
+"""The 17 points of COCO in shares of a person's box."""
+
+
+def persons(order=None, exchanged=False) -> np.ndarray:
+    """The rows of a network that always finds six people with these points."""
+    points = np.array(STANDING)[list(range(17)) if order is None else order]
+    values = np.zeros((1, 300, 57))
+    for i in range(6):
+        x = 80 * i + 40
+        y = 260 + 20 * (i % 2)
+        values[0, i, :6] = x, y, x + 60, y + 100, 0.9, 0
+        placed = points * (60, 100) + (x, y)
+        placed = placed[:, ::-1] if exchanged else placed
+        values[0, i, 6:] = np.concatenate([placed, np.full((17, 1), 0.8)], axis=1).ravel()
+    return values
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (persons(), None),
+        (persons(order=[0, 5, 6, 8, 10, 7, 9, 11, 12, 14, 16, 13, 15, 2, 1, 4, 3]), "keypoints: the skeleton joins"),
+        (persons(exchanged=True), "keypoints: x and y are exchanged: "),
+    ],
+)
+def test_wrong_keypoints_are_noticed(values, expected, street, tmp_path):
+    (tmp_path / "labels.txt").write_text("person")
+    shaped(tmp_path / "pose.onnx", {"o": [1, 300, 57]}, values={"o": values})
+    card = dataclasses.replace(
+        derive(tmp_path / "pose.onnx").card(), skeleton=load_card(find_card("movenet-lightning")).skeleton
+    )
+    texts = [text for text in hints(card, street) if text.startswith("keypoints")]
+    assert [text[: len(expected or "")] for text in texts] == ([] if expected is None else [expected])

@@ -371,6 +371,21 @@ READ = {
         "embedding",
         Layout({"last_hidden_state": ["N", 201, 384], "pooler_output": ["N", 384]}, image=IMAGENET),
     ),
+    "rtmpose": ("simcc", Layout({"simcc_x": ["N", 17, 384], "simcc_y": ["N", 17, 512]}, image=SMALL)),
+    "rtmpose beside a label": (
+        "simcc",
+        Layout({"simcc_x": ["N", 17, 384], "simcc_y": ["N", 17, 512]}, image=SMALL, labels=1),
+    ),
+    "rtmpose without names": ("simcc", Layout({"a": ["N", 26, 512], "b": ["N", 26, 384]}, image=SMALL)),
+    "tokens of dinov3": ("embedding", Layout({"last_hidden_state": ["N", 201, 384]}, image=IMAGENET)),
+    "tokens of vit": ("embedding", Layout({"last_hidden_state": ["N", 50, 768]}, image=IMAGENET)),
+    "clip with two vectors": (
+        "embedding",
+        Layout(
+            {"last_hidden_state": ["N", 50, 768], "pooler_output": ["N", 768], "image_embeds": ["N", 512]},
+            image=IMAGENET,
+        ),
+    ),
     "segformer with labels": (
         "semantic",
         Layout({"logits": ["N", 150, 128, 128]}, image=["N", 3, 512, 512], labels=150),
@@ -404,7 +419,17 @@ AMBIGUOUS = {
         "rtdetr",
         Layout({"output0": ["N", 300, 7]}, labels=3, values={"output0": scores(300, 7)[None]}),
     ),
-    "a map without a name": ("semantic", Layout({"output": ["N", 17, 64, 48]}, image=SMALL)),
+    "a map without a name": ("semantic", Layout({"output": ["N", 18, 64, 48]}, image=SMALL)),
+    "hrnet": (
+        "heatmaps",
+        Layout(
+            {"output": ["N", 17, 64, 48]},
+            image=SMALL,
+            values={"output": scores(17, 3072).reshape(1, 17, 64, 48) / 9},
+        ),
+    ),
+    "vitpose of other authors": ("heatmaps_udp", Layout({"heatmaps": ["N", 17, 64, 48]}, image=SMALL)),
+    "vitpose with names of points": ("heatmaps_udp", Layout({"heatmaps": ["N", 17, 64, 48]}, image=SMALL, labels=17)),
     "a vector": ("logits", Layout({"output": ["N", 256]}, image=SMALL)),
     "a vector beside other labels": ("embedding", Layout({"output": ["N", 256]}, image=SMALL, labels=80)),
 }
@@ -444,20 +469,9 @@ REFUSED = {
             values={"output": scores(85, 484).reshape(1, 85, 22, 22) - 0.3},
         ),
     ),
-    "hrnet": (
-        NO_FAMILY,
-        Layout(
-            {"output": ["N", 17, 64, 48]},
-            image=SMALL,
-            values={"output": scores(17, 3072).reshape(1, 17, 64, 48) / 9},
-        ),
-    ),
     "yolo26-depth": (NO_FAMILY, Layout({"output0": ["N", 1, 640, 640]})),
     "rf-detr with angles": ("family detr does not read angles", Layout(BOXES | {"angles": ["N", 100]}, labels=91)),
     "rf-detr with angles of rank 3": (NO_FAMILY, Layout(BOXES | {"angles": ["N", 100, 1]}, labels=91)),
-    "rtmpose": (NO_FAMILY, Layout({"simcc_x": ["N", 17, 384], "simcc_y": ["N", 17, 512]}, image=SMALL, labels=1)),
-    "vitpose": (NO_FAMILY, Layout({"heatmaps": ["N", 17, 64, 48]}, image=SMALL)),
-    "vitpose with names of points": (NO_FAMILY, Layout({"heatmaps": ["N", 17, 64, 48]}, image=SMALL, labels=17)),
     "grounding dino": (
         "no family has a value for input_ids",
         Layout(
@@ -490,8 +504,7 @@ REFUSED = {
             labels=1,
         ),
     ),
-    "tokens of dinov3": (NO_FAMILY, Layout({"last_hidden_state": ["N", 201, 384]}, image=IMAGENET)),
-    "tokens of vit": (NO_FAMILY, Layout({"last_hidden_state": ["N", 50, 768]}, image=IMAGENET)),
+    "tokens of siglip": (NO_FAMILY, Layout({"last_hidden_state": ["N", 196, 768]}, image=IMAGENET)),
     "depth anything": (NO_FAMILY, Layout({"predicted_depth": ["N", 518, 518]}, image=["N", 3, 518, 518])),
     "depth anything with labels": (
         NO_FAMILY,
@@ -511,7 +524,6 @@ REFUSED = {
     ),
     "an anomaly map": (NO_FAMILY, Layout({"anomaly_map": [1, 1, 256, 256]}, image=[1, 3, 256, 256], labels=2)),
     "videomae": ("must have one input of rank 4", Layout({"logits": [1, 400]}, image=[1, 16, 3, 224, 224])),
-    "l2cs": (NO_FAMILY, Layout({"yaw": ["N", 90], "pitch": ["N", 90]}, image=["N", 3, 448, 448], labels=90)),
     "mmdeploy with masks": (
         "family mmdeploy does not read masks",
         Layout(

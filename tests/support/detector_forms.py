@@ -54,6 +54,13 @@ def random_outputs(form: str, n: int, dtype, seed: int = 0, size: tuple[int, int
         outputs = {"output0": np.concatenate(values, axis=2).transpose(0, 2, 1)}
     elif form == "movenet":
         outputs = {"output_0": rng.random((n, 1, 17, 3))}
+    elif form == "simcc":
+        outputs = {"simcc_x": rng.random((n, 17, 2 * w)), "simcc_y": rng.random((n, 17, 2 * h))}
+    elif form in TOP_DOWN:
+        row, column = np.mgrid[: h // 4, : w // 4]
+        top = rng.uniform(0, 1, (n, 17, 2, 1, 1)) * np.array([w // 4, h // 4]).reshape(2, 1, 1)
+        away = (column - top[:, :, 0]) ** 2 + (row - top[:, :, 1]) ** 2
+        outputs = {"heatmaps": rng.uniform(0.2, 0.9, (n, 17, 1, 1)) * np.exp(-away / 6) + 0.002}
     elif form == "yolo_e2e":
         outputs = {"output0": np.concatenate([rows, scores[..., None], labels[..., None]], axis=2)}
     elif form == "yolo_e2e_obb":
@@ -125,6 +132,10 @@ def random_outputs(form: str, n: int, dtype, seed: int = 0, size: tuple[int, int
     }
 
 
+TOP_DOWN = ("simcc", "heatmaps", "heatmaps_udp")
+"""The forms of one object, as large as the picture."""
+SINGLE_CLASS = ("yunet", "yolov8_pose", "movenet", *TOP_DOWN)
+"""The forms of one class, whose objects have keypoints."""
 FORMS = (
     "yolox",
     "yolov5",
@@ -133,6 +144,9 @@ FORMS = (
     "yolov8_seg",
     "yolov8_pose",
     "movenet",
+    "simcc",
+    "heatmaps",
+    "heatmaps_udp",
     "yolo_e2e",
     "yolo_e2e_obb",
     "detr",

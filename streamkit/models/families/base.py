@@ -164,8 +164,10 @@ class Family:
         suppress: whether non-max suppression follows.
         sizes: what `check` expects of that output: dimension, size and meaning.
         label: the label of the only class that it finds; empty for any classes.
+        numbers: names of the numbers that it gives instead of classes; empty for any classes.
         several: whether an anchor's box may be an object of several classes, see `pairs`.
         host_only: whether it decodes on the host only, so that outputs on a GPU are copied to the host.
+        top_down: whether its networks see one object with its surroundings, which fill the input.
         traits: what is known of its networks.
     """
 
@@ -178,8 +180,10 @@ class Family:
     suppress = False
     sizes: tuple[tuple[int, int, str], ...] = ()
     label = ""
+    numbers: tuple[str, ...] = ()
     several = False
     host_only = False
+    top_down = False
     traits = FamilyTraits()
 
     def check(self, outputs: Shapes, classes: int) -> None:
@@ -213,6 +217,14 @@ class Family:
         """Return the number of keypoints per object, by the outputs' shapes; None if there are none or it is open."""
         count = self.columns.get("keypoints", (0,))[0]
         return count if count > 0 else None
+
+    def keypoints(self, outputs: Shapes, classes: int) -> str:
+        """Return the set of keypoints, a key of `labels.SKELETONS`; empty if none is known."""
+        return self.traits.keypoints
+
+    def reading(self, outputs: Shapes) -> str:
+        """Return which of several outputs it reads, for the card's comment, after the outputs; empty if all."""
+        return ""
 
     def line(self, info: ModelInfo, size: Size | None) -> CardFacts:
         """Return the input and thresholds of a network's authors; empty if they are unknown.

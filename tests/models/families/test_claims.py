@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.detector_forms import reader_of
+from support.detector_forms import SINGLE_CLASS, reader_of
 
 from streamkit.models.families import ReadOptions, family, unpack
 from streamkit.models.families.base import unclaimed
@@ -55,6 +55,8 @@ YOLOV5 = {"output": (1, 2646, 8)}
         ("ssd", {"detection_out": (1, 1, 9, 7), "more": (1, 2)}, ["more"]),
         ("yunet", FACES | {"more": (1, 2)}, ["more"]),
         ("movenet", {"output_0": (1, 1, 17, 3), "more": (1, 2)}, ["more"]),
+        ("simcc", {"simcc_x": (1, 17, 384), "simcc_y": (1, 17, 512), "simcc_z": (1, 17, 288)}, ["simcc_z"]),
+        ("heatmaps_udp", {"heatmaps": (1, 17, 64, 48), "more": (1, 2)}, ["more"]),
         ("semantic", {"map": (1, 3, 8, 8), "more": (1, 2)}, ["more"]),
         ("logits", {"output": (1, 3), "last_hidden_state": (1, 9, 8)}, ["last_hidden_state"]),
         ("embedding", {"last_hidden_state": (1, 9, 8), "pooler_output": (1, 8)}, []),
@@ -75,6 +77,9 @@ COLUMNS = {
     "yolo_e2e_pose": ("keypoints", (4, 3)),
     "yunet": ("keypoints", (5, 3)),
     "movenet": ("keypoints", (17, 3)),
+    "simcc": ("keypoints", (17, 3)),
+    "heatmaps": ("keypoints", (17, 3)),
+    "heatmaps_udp": ("keypoints", (17, 3)),
     "yolov8_seg": ("coefficients", (8,)),
     "yolo_e2e_seg": ("coefficients", (8,)),
 }
@@ -83,8 +88,7 @@ COLUMNS = {
 def test_tables_have_the_columns_of_their_family(form, outputs_for):
     """The values behind an object's class, each column in its shape."""
     reads = reader_of(form)
-    has_single_class = form in ("yunet", "yolov8_pose", "movenet")
-    options = ReadOptions(np.full(1 if has_single_class else 5, 0.1, np.float32))
+    options = ReadOptions(np.full(1 if form in SINGLE_CLASS else 5, 0.1, np.float32))
     geometry = np.array([[1, 1, 0, 0]], np.float32)
     packed = reads.read(outputs_for(form, 1, np.float32), geometry, np.array([[96, 64]]), (96, 64), options)
     table = unpack(packed.rows, packed.counts, tuple("abcde"), reads.columns)

@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 import pytest
-from support.detector_forms import reader_of
+from support.detector_forms import SINGLE_CLASS, TOP_DOWN, reader_of
 
 from streamkit.models.families import CAUSES, ReadOptions, family, unpack
+from streamkit.models.families.base import PlainImage
 
 SIZE = (96, 64)
-POINTS = ("yunet", "yolov8_pose", "movenet")  # one class, and key points
 CLASSES = 5
 ROTATED = ("yolov8_obb", "yolo_e2e_obb")
 UNSUPPRESSED = (
@@ -27,6 +27,7 @@ UNSUPPRESSED = (
     "efficient_nms",
     "mmdeploy",
     "ppyoloe_e2e",
+    *TOP_DOWN,
 )
 
 
@@ -122,6 +123,9 @@ def anchors_of(form, outputs, frame, size, geometry, wh):
         (low_x, high_x), (low_y, high_y) = ((min(v), max(v)) for v in list(zip(*seen, strict=True))[:2])
         mean = sum(score for *_, score in points) / len(points)
         yield mean, 0, [low_x, low_y, high_x, high_y], [value for point in points for value in point]
+    elif form in TOP_DOWN:
+        (row,) = reader_of(form).reference_rows(PlainImage(out, size)).tolist()
+        yield row[4], 0, row[:4], row[6:]
     elif form == "detectnet":
         yield from points_of_a_grid(out["output_cov/Sigmoid:0"], out["output_bbox/BiasAdd:0"])
     elif form == "efficient_nms":
@@ -220,7 +224,7 @@ def slow_read(form, outputs, frame, geometry, wh, size, options):
             continue
         suppressing.append((label, shape))
         # x, y, score; other values are no places
-        step = 3 if form in (*POINTS, "yolo_e2e_pose") else 2 if form in ROTATED else 0
+        step = 3 if form in (*SINGLE_CLASS, "yolo_e2e_pose") else 2 if form in ROTATED else 0
         xy = [(v - geometry[2 + i % 2]) / geometry[i % 2] for i, v in enumerate(box)]
         more = [
             (v - geometry[2 + i % step]) / geometry[i % step] if step and i % step < 2 else v
@@ -254,7 +258,7 @@ def table(rows, packed):
 def per_class(form, **options):
     """Different thresholds, and one class that is not wanted."""
     thresholds = np.array([0.2, 0.5, np.inf, 0.3, 0.6], np.float32)
-    return ReadOptions(thresholds[:1] if form in POINTS else thresholds, **options)
+    return ReadOptions(thresholds[:1] if form in SINGLE_CLASS else thresholds, **options)
 
 
 VIEWS = {
