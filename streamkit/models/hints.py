@@ -46,6 +46,8 @@ _MIN_POINTS = 5
 _LONG_BONES = 0.7
 """Mean line of a skeleton in mean distances of two points, from which it joins any points: 0.4 for COCO's points of a
 person, 0.9 where OpenPose's or Human3.6M's points are taken for them, and 1 by chance."""
+_FULL_SCORES = 0.5
+"""Largest share of keypoints with the full score that is no hint."""
 _INSIDE = (0.5, 0.8)
 """Largest share of keypoints in their boxes, and least one with x and y exchanged, for a hint at that."""
 
@@ -250,6 +252,7 @@ def _keypoint_hints(card: Card, tables: Sequence[Detections], geometries: Sequen
     edges = card.skeleton.edges if card.skeleton is not None else ()
     bones: list[float] = []
     inside: list[np.ndarray] = []
+    full: list[float] = []
     for table, geometry in zip(tables, geometries, strict=True):
         if "keypoints" not in table.extra:
             continue
@@ -257,9 +260,15 @@ def _keypoint_hints(card: Card, tables: Sequence[Detections], geometries: Sequen
             sure = points[:, 2] >= _SURE_POINT
             if sure.sum() >= _MIN_POINTS:
                 bones += _bone_ratio(points, sure, edges)
+                full.append(float((points[:, 2] >= 1).mean()))
                 inside.append(_shares_inside(box, points[sure, :2], geometry))
     if len(inside) < _MIN_POINTS:
         return
+    if np.mean(full) > _FULL_SCORES:
+        yield (
+            f"keypoints: {np.mean(full):.0%} of the points have a score of 1 or more, as where logits are taken for "
+            "scores: export the network with its last sigmoid or softmax"
+        )
     now, exchanged = np.mean(inside, axis=0)
     if now < _INSIDE[0] and exchanged > _INSIDE[1]:
         yield (

@@ -369,7 +369,10 @@ def test_keypoints_are_given_by_name_or_as_a_list(tmp_path):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("keypoints: cocos", "6:12: keypoints must be one of coco, face, got 'cocos'; did you mean 'coco'?"),
+        (
+            "keypoints: cocos",
+            "6:12: keypoints must be one of coco, face, halpe, wholebody, got 'cocos'; did you mean 'coco'?",
+        ),
         ("keypoints: [a, a]", "6:12: keypoints must be a list of names, each once, got ['a', 'a']"),
         ("keypoints: [a, b]\nskeleton: [[a, c]]", "7:11: skeleton names the point 'c', which keypoints lacks"),
         ("keypoints: [a, b]\nskeleton: [a, b]", "7:11: skeleton must be a list of pairs of keypoints such as"),

@@ -184,7 +184,7 @@ STANDING = [
 """The 17 points of COCO in shares of a person's box."""
 
 
-def persons(order=None, exchanged=False) -> np.ndarray:
+def persons(order=None, exchanged=False, score=0.8) -> np.ndarray:
     """The rows of a network that always finds six people with these points."""
     points = np.array(STANDING)[list(range(17)) if order is None else order]
     values = np.zeros((1, 300, 57))
@@ -194,7 +194,7 @@ def persons(order=None, exchanged=False) -> np.ndarray:
         values[0, i, :6] = x, y, x + 60, y + 100, 0.9, 0
         placed = points * (60, 100) + (x, y)
         placed = placed[:, ::-1] if exchanged else placed
-        values[0, i, 6:] = np.concatenate([placed, np.full((17, 1), 0.8)], axis=1).ravel()
+        values[0, i, 6:] = np.concatenate([placed, np.full((17, 1), score)], axis=1).ravel()
     return values
 
 
@@ -204,6 +204,7 @@ def persons(order=None, exchanged=False) -> np.ndarray:
         (persons(), None),
         (persons(order=[0, 5, 6, 8, 10, 7, 9, 11, 12, 14, 16, 13, 15, 2, 1, 4, 3]), "keypoints: the skeleton joins"),
         (persons(exchanged=True), "keypoints: x and y are exchanged: "),
+        (persons(score=1.0), "keypoints: 100% of the points have a score of 1 or more, as where logits"),
     ],
 )
 def test_wrong_keypoints_are_noticed(values, expected, street, tmp_path):
