@@ -101,7 +101,8 @@ def models_new(
     card = check_model(load_card(out, families))
     size = "x".join(map(str, card.input.size))
     classes = len(card.labels)
-    echo(f"{out}: {card.task}, family {card.family}, {size}, {classes} class{'' if classes == 1 else 'es'}")
+    number = f", {classes} class{'' if classes == 1 else 'es'}" if classes else ""
+    echo(f"{out}: {card.task}, family {card.family}, {size}{number}")
     for text in derived.assumed:
         echo(f"check     {text}")
     if "note" in derived.facts:

@@ -28,6 +28,7 @@ from streamkit.core.detections import (
     shape_text,
 )
 from streamkit.core.dlpack import DLPackArray, Nv12Planes
+from streamkit.core.frame_map import FrameMap
 from streamkit.core.surface import Color, Surface
 from streamkit.core.tracing import SampledBatch
 
@@ -40,6 +41,7 @@ __all__ = [
     "Event",
     "EventFilter",
     "Frame",
+    "FrameMap",
     "Shown",
     "Skeleton",
     "Surface",
@@ -193,6 +195,7 @@ class Frame:
         error: why the frame failed, or None. Later stages skip a failed frame; sinks receive it.
         damaged: whether its data was damaged or incomplete, and the decoder concealed it.
         pixel_aspect: width of a pixel divided by its height, as stored in the video; boxes and shapes are in pixels.
+        maps: depth and anomaly maps by the id of their stage, on the device; not in records.
     """
 
     source: str
@@ -210,6 +213,7 @@ class Frame:
     error: str | None = None
     damaged: bool = False
     pixel_aspect: Fraction = SQUARE
+    maps: dict[str, FrameMap] = field(default_factory=dict)
     _state: FrameState = field(default=_NEW, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -311,6 +315,7 @@ class Frame:
             self.error,
             self.damaged,
             self.pixel_aspect,
+            self.maps.copy(),
             _state=self._state,
         )
 
@@ -318,7 +323,9 @@ class Frame:
         """Copy all but the image, the packet and the state of the source."""
         events = [replace(event, data=copy.deepcopy(event.data, memo)) for event in self.events]
         tables, facts = copy.deepcopy((self.tables, self.facts), memo)
-        copied = memo[id(self)] = replace(self, tables=tables, events=events, facts=facts, shown=dict(self.shown))
+        copied = memo[id(self)] = replace(
+            self, tables=tables, events=events, facts=facts, shown=dict(self.shown), maps=dict(self.maps)
+        )
         return copied
 
     def __repr__(self) -> str:

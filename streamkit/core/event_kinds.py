@@ -243,6 +243,20 @@ EVENT_KINDS: tuple[EventKind, ...] = (
         _OF_OBJECT,
     ),
     EventKind(
+        "anomalous",
+        "anomaly",
+        "A frame's score reaches `min_score`.",
+        {"score": "how unusual the frame is, 0 to 1", **_SINCE},
+        {"score": 0.83, "since_s": 4.0},
+    ),
+    EventKind(
+        "cleared",
+        "anomaly",
+        "The frames of a source are no longer anomalous.",
+        {"max_score": "the highest score meanwhile", "lasted_s": "seconds that they were"},
+        {"max_score": 0.91, "lasted_s": 2.4},
+    ),
+    EventKind(
         "cleared",
         "rule",
         "A rule is no longer true.",

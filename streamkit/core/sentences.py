@@ -218,7 +218,9 @@ _TEMPLATES: Mapping[str, tuple[str, ...]] = {
     "cleared": (
         'the rule "{rule}" is no longer true{for whom} at {source}< after {lasted_s:span}>',
         "{zone} at {source} is no longer overcrowded ({count} inside)",
+        "the view of {source} is no longer anomalous after {lasted_s:span} (highest score {max_score:.2f})",
     ),
+    "anomalous": ("the view of {source} is anomalous: score {score:.2f}",),
     "occupancy": (
         "{period}, {zone} at {source} held {mean:.3g} objects on average, {max} at most; {entered} entered and "
         "{left} left",

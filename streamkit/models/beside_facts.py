@@ -80,7 +80,7 @@ def _add_config(facts: CardFacts, path: Path, config: Mapping[str, Any]) -> None
     kind = name.rpartition("For")[2]
     families = [declared for declared in FAMILIES.values() if kind and declared.traits.hugging_face == kind]
     if families:
-        facts.families = tuple(declared.name for declared in families)
+        facts.families = _depth_forms(config) or tuple(declared.name for declared in families)
         facts.add(f"{path.name} (architectures: {name})", task=families[0].task)
         facts.about = name
     labels = config.get("id2label")
@@ -91,6 +91,18 @@ def _add_config(facts: CardFacts, path: Path, config: Mapping[str, Any]) -> None
         facts.add(f"{path.name} (id2label)", labels=names)
     if (not families or families[0].traits.selects) and config.get("model_type") in _SOFTMAX:
         facts.add(f"{path.name} (model_type: {config['model_type']})", select="softmax")
+
+
+_METRIC = ("zoedepth", "depth_pro")
+"""Model types whose depth is in meters; Depth Anything's `depth_estimation_type` says it of each network."""
+
+
+def _depth_forms(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the family of a network for depth whose files say the form of its values; () for others."""
+    form = "metric" if config.get("model_type") in _METRIC else config.get("depth_estimation_type")
+    if form is None and config.get("model_type") == "depth_anything":
+        form = "relative"  # the default, which is not written
+    return {"metric": ("metric_depth",), "relative": ("inverse_depth",)}.get(str(form), ())
 
 
 def _add_steps(facts: CardFacts, path: Path, steps: Mapping[str, Any]) -> None:
@@ -158,6 +170,11 @@ def _add_resize(facts: CardFacts, path: Path, steps: Mapping[str, Any]) -> None:
         facts.note = (
             f"{path.name} resizes with the {_FILTERS[resample]} filter (resample: {resample}), and streamkit with the "
             f"bilinear one{'' if resample == 0 else ', antialiased'}; scores may differ slightly from the authors'"
+        )
+    if steps.get("keep_aspect_ratio"):
+        facts.note += (
+            f"{'; ' if facts.note else ''}{path.name} keeps the aspect ratio of a frame, and an input of streamkit has "
+            "one size; export the network in the shape of your frames, such as 924x518 for 16:9"
         )
     size = steps.get("size")
     crop = steps.get("crop_size") if steps.get("do_center_crop") else None

@@ -65,7 +65,8 @@ class Card:
         url, sha256: where `streamkit models pull` gets it and its checksum; empty if it cannot be downloaded.
         input: how a frame becomes the network's input. Layout and dtype are those of the ONNX file once
             `check_model` has read it.
-        labels: class names; empty if the task has none. Of a network that reads text, the characters of its alphabet.
+        labels: class names; empty if the task has none, as embed, depth and anomaly. Of a network that reads text, the
+            characters of its alphabet.
         blank: with the task `read`, the class that is no character; below 0 it counts from the end.
         skeleton: names of the keypoints, and pairs that a drawing joins; None if the card has none.
         ignore_outputs: outputs of the network that are dropped on purpose.

@@ -22,6 +22,7 @@ from streamkit.core.errors import ModelError, needs
 from streamkit.core.yaml_tree import load_file
 from streamkit.models import families
 from streamkit.models.card import Card, family_of
+from streamkit.models.check import same_places
 from streamkit.models.finder import frame_tensor
 from streamkit.models.session import Session
 from streamkit.ops.boxes import iou_matrix
@@ -205,10 +206,12 @@ class _Network:
         classes = len(self.card.labels)
         if self.reads.regions:
             return _Outputs(None, fetch([self.reads.maps(outputs, classes)])()[0][0])  # type: ignore[attr-defined]
+        if self.card.task == "depth":
+            return _Outputs(None, fetch([self.reads.maps(outputs)])()[0][0])  # type: ignore[attr-defined]
         if self.card.task == "read":
             best = self.reads.best(outputs, classes, self.card.blank)  # type: ignore[attr-defined]
             return _Outputs(None, fetch([best])()[0][0, :, 0])
-        if self.card.task in ("classify", "embed"):
+        if self.card.task in ("classify", "embed", "anomaly"):
             vectors = fetch([self.reads.vectors(outputs)])()[0]  # type: ignore[attr-defined]
             return _Outputs(None, self.reads.finish(vectors)[0])  # type: ignore[attr-defined]
         return _Outputs(self._table(outputs, geometry, sizes), None)
@@ -431,11 +434,23 @@ class _Embeddings(_Arrays):
         return float(np.dot(old, new)) / length if length else 0.0
 
 
+class _Depths(_Arrays):
+    def likeness(self, old: np.ndarray, new: np.ndarray) -> float:
+        return same_places(old, new)
+
+
+class _Scores(_Arrays):
+    def likeness(self, old: np.ndarray, new: np.ndarray) -> float:
+        return 1 - float(np.abs(old - new).max())
+
+
 _TALLIES: dict[str, Any] = {
     "classify": _BestClasses,
     "numbers": _Numbers,
     "embed": _Embeddings,
     "semantic": _Arrays,
+    "depth": _Depths,
+    "anomaly": _Scores,
     "read": _Arrays,
 }
 """How results are compared, by task; objects with boxes by default."""

@@ -27,6 +27,8 @@ from streamkit.core.yaml_tree import YamlNode
 from streamkit.models.labels import LABEL_LISTS, SKELETONS
 
 SELECTS = ("top_k", "best_class", "softmax")
+WITHOUT_LABELS = ("embed", "depth", "anomaly")
+"""Tasks of networks that have neither classes nor an alphabet."""
 ANCHORS = ("center", "top_left")
 
 
@@ -352,7 +354,11 @@ class CardKeys(TypedDict, total=False):
     """The keys of a card, see `Card`. A validator sees the values of the keys above it."""
 
     task: Required[
-        Annotated[str, _words("detect", "classify", "segment", "pose", "embed", "read"), "what the network does"]
+        Annotated[
+            str,
+            _words("detect", "classify", "segment", "pose", "embed", "read", "depth", "anomaly"),
+            "what the network does",
+        ]
     ]
     family: Required[Annotated[str, _By(family, "family"), "how the network's outputs are read"]]
     file: Required[Annotated[str, _By(text, "path"), "the ONNX file, relative to the card"]]
@@ -372,7 +378,7 @@ class CardKeys(TypedDict, total=False):
         tuple[str, ...],
         _By(labels, "list of text, file or known list"),
         f"class names: a list, a text file with one name per line, or {', '.join(LABEL_LISTS)}; required except for "
-        "the tasks embed and read and for networks with text",
+        "the tasks embed, read, depth and anomaly and for networks with text",
     ]
     alphabet: Annotated[
         tuple[str, ...],
@@ -504,7 +510,7 @@ def read_keys(
     has_text = "text" in plain
     if task in ("detect", "classify", "segment", "pose") and "labels" not in plain and not has_text:
         errors.append({"type": "missing", "loc": ("labels",)})
-    if has_text and task in ("classify", "pose", "read"):
+    if has_text and task in ("classify", "pose", "read", "depth", "anomaly"):
         problems.append(root.problem(f"text is for the tasks {', '.join(_WITH_TEXT)}, not for {task}", "text"))
     if has_text and task in ("detect", "segment") and "labels" in plain:
         problems.append(root.problem("the prompts are the labels of a network with text: leave labels out", "labels"))
@@ -525,8 +531,8 @@ def _of_reader(root: YamlNode, plain: dict[str, Any]) -> Iterator[Problem]:
             yield root.problem("the key 'alphabet' is missing: the characters in the order of the network's classes")
         if "labels" in plain:
             yield root.problem("labels are for classes; the task read has an alphabet", "labels")
-    elif plain.get("task") == "embed" and "labels" in plain:
-        yield root.problem("labels are for classes, and the task embed has none: leave labels out", "labels")
+    elif (task := plain.get("task")) in WITHOUT_LABELS and "labels" in plain:
+        yield root.problem(f"labels are for classes, and the task {task} has none: leave labels out", "labels")
     elif "task" in plain:
         for key in ("alphabet", "blank"):
             if key in plain:

@@ -422,6 +422,32 @@ def _judge_texts(card: Card, readings: list[tuple[bool, float]]) -> _Verdict:
     return _Verdict(len(readings), same, worst, text, same >= MIN_SAME and worst <= limit)
 
 
+def _depths(results: _Results) -> list[float]:
+    """Return the share of the map's places with the same depth, within 1 % of the map's range."""
+    ours, theirs = (fetch([results.reads.maps(outputs)])()[0][0] for outputs in (results.outputs, results.answers))
+    return [same_places(theirs, ours)]
+
+
+def same_places(before: np.ndarray, after: np.ndarray) -> float:
+    """Return the share of places whose values differ by at most 1 % of the range of `before`."""
+    finite = before[np.isfinite(before)]
+    spread = float(np.ptp(finite)) if len(finite) else 0.0
+    return float(np.isclose(before, after, rtol=0, atol=0.01 * spread, equal_nan=True).mean())
+
+
+def _anomalies(results: _Results) -> list[float]:
+    """Return the difference of the scores."""
+    ours, theirs = (fetch([results.reads.vectors(outputs)])()[0] for outputs in (results.outputs, results.answers))
+    return [float(abs(ours[0, 0] - theirs[0, 0]))]
+
+
+def _judge_anomalies(card: Card, differences: list[float]) -> _Verdict:
+    limit = PROBABILITY_F16 if card.input.dtype == "f16" else PROBABILITY
+    worst = max(differences)
+    same = float((np.array(differences) <= limit).mean())
+    return _Verdict(len(differences), same, worst, f"answers   largest error of a score {worst:.5f}", worst <= limit)
+
+
 def _judge_shares(limit: float, what: str, shares: list[float]) -> _Verdict:
     good = np.array(shares or [1.0])
     worst = abs(float(good.min()))
@@ -437,6 +463,8 @@ _COMPARISONS: dict[str, tuple[Callable[[_Results], list[Any]], Callable[[Card, A
     "read": (_texts, _judge_texts),
     "segment": (_masks, lambda _, shares: _judge_shares(MASK_IOU, "least IoU", shares)),
     "pose": (_keypoints, lambda _, shares: _judge_shares(-POINT_PX, "largest error of a point in pixels", shares)),
+    "depth": (_depths, lambda _, shares: _judge_shares(PLACES, "least share of places of one depth", shares)),
+    "anomaly": (_anomalies, _judge_anomalies),
     "semantic": (_class_maps, lambda _, shares: _judge_shares(PLACES, "least share of places of one class", shares)),
 }
 """How a frame's results are compared, and the verdict over all frames, by task; `semantic` is `segment` with maps,

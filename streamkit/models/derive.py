@@ -26,7 +26,7 @@ from streamkit.core.text import did_you_mean, printable
 from streamkit.core.yaml_tree import tree
 from streamkit.models.beside_facts import from_hugging_face, from_paddle, from_roboflow, label_lists, read_labels
 from streamkit.models.card import AUTO, DEFAULT_CARD, Card, card_from, find_card, load_card
-from streamkit.models.card_keys import CardKeys, InputKeys
+from streamkit.models.card_keys import WITHOUT_LABELS, CardKeys, InputKeys
 from streamkit.models.dynamic_batch import for_batches
 from streamkit.models.facts import (
     IMAGENET_MEAN,
@@ -449,7 +449,7 @@ class _Derivation:
     @staticmethod
     def _needs_no_labels(family: str) -> bool:
         reads = FAMILIES[family]
-        return bool(reads.label or reads.numbers) or reads.task == "embed"
+        return bool(reads.label or reads.numbers) or reads.task in WITHOUT_LABELS
 
     # --------------------------------------------------------------------------------------------------------- family
 
@@ -523,7 +523,7 @@ class _Derivation:
 
     def _check_user_family(self, name: str, count: int | None) -> None:
         family = FAMILIES[name]
-        if family.task == "embed":
+        if family.task in WITHOUT_LABELS:
             self.facts.pop("labels", None)
         fitting = candidates(self.info, None, count, (name,))
         if not fitting:
@@ -557,7 +557,7 @@ class _Derivation:
             self.facts["labels"] = CardFact((family.label,), f"family {name} finds one class")
         elif family.numbers:
             self.facts["labels"] = CardFact(family.numbers, f"family {name} gives these numbers")
-        elif family.task == "embed":
+        elif family.task in WITHOUT_LABELS:
             self.facts.pop("labels", None)
         elif "labels" not in self.facts:
             many = _classes(classes) if classes else "its classes"
@@ -587,7 +587,7 @@ class _Derivation:
         if self.info.size is not None or len(self.info.inputs) > 1 or family is None or size is None:
             return
         outputs = values_of(self.info, size)
-        if family.task in ("classify", "embed") or family.regions:
+        if family.task in ("classify", *WITHOUT_LABELS) or family.regions:
             return
         options = ReadOptions(np.ones(max(1, len(self.facts["labels"].value)), np.float32))
         reads = family.selecting(self.facts["select"].value if "select" in self.facts else "")
@@ -641,6 +641,12 @@ class _Derivation:
             for option in fitting
         )
         none = f"none of these: {_WRITE_FAMILY}"
+        if all(FAMILIES[option.family].task == "depth" for option in fitting):
+            forms = [f"--family {option.family} ({FAMILIES[option.family].traits.meaning})" for option in fitting]
+            return (
+                f"no source says in which form its outputs {self._outputs()} give depth; decide with {self.new} "
+                f"{' or '.join(forms)}; {none}"
+            )
         if len(fitting) > 1:
             several = f"several families read its outputs {self._outputs()}: {read}"
             return f"{several}; decide with {self.new} --family F; {none}"

@@ -20,12 +20,19 @@ from streamkit.core.data import Detections, Frame
 from streamkit.models.card import Card, family_of
 from streamkit.models.facts import IMAGENET_MEAN
 from streamkit.models.families.base import Family
+from streamkit.models.families.rules import SLACK
 from streamkit.models.finder import decode, find, finds_objects, run
 from streamkit.models.network import check_model, inspect
 from streamkit.models.run_facts import doubt
 from streamkit.ops.letterbox import InputSpec
 
 _FRAMES = 12
+_MAPS = 3
+"""Least number of frames that tell near from far."""
+_SLOPE = 0.1
+"""Least difference between the lower and the upper third of such a frame, as a share of the map's range."""
+_FLAT = 1e-4
+"""Range of a map without depth, as a share of its largest value."""
 _MIN_SCORE = 0.1
 """Scores below are ignored."""
 _COUNTS = 0.25
@@ -85,15 +92,18 @@ def hints(card: Card, frames: Sequence[Frame]) -> list[str]:
     """Return a sentence for each mistake that another value of the card would clearly correct.
 
     If there is none and nothing is found either, the sentence says that: a check of no objects proves little. Of
-    networks that find no objects, only the family and the order of the channels are compared.
+    networks that find no objects, only the family, the order of the channels and the scale of depth and scores are
+    looked at.
 
     Args:
         card: the network; only detectors, `segment` with instances and `pose` are tried.
         frames: frames on the host; at most 12 of them are used, evenly.
     """
-    order = _channel_order(card.input)
     doubts = _other_values(card)
-    return [*order, *doubts, *(_object_hints(card, frames, bool(doubts)) if finds_objects(card) else ())]
+    general = [*_channel_order(card.input), *doubts]
+    if card.task in ("depth", "anomaly"):
+        general += _MAP_HINTS[card.task](check_model(card), frames)
+    return [*general, *_object_hints(card, frames, bool(doubts))] if finds_objects(card) else general
 
 
 def _other_values(card: Card) -> list[str]:
@@ -160,10 +170,64 @@ def _inside(boxes: np.ndarray, picture: np.ndarray) -> float:
     return float((covered.clip(0).prod(axis=1) / sides.prod(axis=1).clip(1e-6)).mean())
 
 
+def _depth_hints(card: Card, frames: Sequence[Frame]) -> list[str]:
+    """Return the hints of a network for depth: what its values cannot be, and near and far exchanged.
+
+    Most cameras look down: the lower part of a frame is nearer than the upper one.
+    """
+    reads: Any = family_of(card)
+    maps = [reads.maps(run(card, frame)[0])[0] for frame in _evenly(frames)]
+    broken = sum(not np.isfinite(values).all() for values in maps)
+    if broken:
+        return [f"{broken} of {len(maps)} maps have values that are not finite: export the network in f32"]
+    spreads = [float(np.ptp(values)) for values in maps]
+    if all(spread <= _FLAT * np.abs(values).max() for spread, values in zip(spreads, maps, strict=True)):
+        return ["every place has the same depth: correct input.scale, mean and std"]
+    inverse = reads.form == "inverse"
+    if not inverse and any(values.min() < 0 for values in maps):
+        return [f"some depths are below 0, which {card.family} never is: choose another family of depth"]
+    third = len(maps[0]) // 3
+    rises = [np.median(values[-third:]) - np.median(values[:third]) for values in maps] if third else []
+    nearer_above = [
+        (-rise if inverse else rise) > _SLOPE * spread for rise, spread in zip(rises, spreads, strict=False)
+    ]
+    if len(rises) < _MAPS or not all(nearer_above):
+        return []
+    other = "metric_depth or relative_depth" if inverse else "inverse_depth"
+    return [
+        f"by {card.family}, the lower third of every frame is farther than the upper one: unless the camera looks up, "
+        f"larger values are {'farther' if inverse else 'nearer'}, as in the family {other}"
+    ]
+
+
+def _anomaly_hints(card: Card, frames: Sequence[Frame]) -> list[str]:
+    """Return the hints of a network for anomalies: scores that are none."""
+    reads: Any = family_of(card)
+    scores = np.array([reads.vectors(run(card, frame)[0])[0, 0] for frame in _evenly(frames)], np.float64)
+    if not np.isfinite(scores).all():
+        return ["some scores are not finite: export the network in f32"]
+    if scores.min() < -SLACK or scores.max() > 1 + SLACK:
+        return [
+            f"scores reach from {scores.min():.3g} to {scores.max():.3g}, and a score is from 0 to 1: these are "
+            "distances or logits; export the network after a validation, which fits its post-processor"
+        ]
+    if len(scores) > 1 and np.ptp(scores) == 0:
+        return [f"every frame has the score {scores[0]:.3g}: correct input.scale, mean and std"]
+    return []
+
+
+_MAP_HINTS = {"depth": _depth_hints, "anomaly": _anomaly_hints}
+
+
+def _evenly(frames: Sequence[Frame]) -> list[Frame]:
+    """Return at most 12 frames, evenly."""
+    return [frames[i] for i in sorted({int(i) for i in np.linspace(0, len(frames) - 1, _FRAMES)})]
+
+
 def _object_hints(card: Card, frames: Sequence[Frame], doubted: bool) -> list[str]:
     """Return the hints of a network that finds objects, see `hints`; `doubted` by a run on a gray image."""
     card = check_model(card)
-    shown = [frames[i] for i in sorted({int(i) for i in np.linspace(0, len(frames) - 1, _FRAMES)})]
+    shown = _evenly(frames)
     outputs = [run(card, frame) for frame in shown]
     tables = [
         decode(card, results, geometry, (frame.width, frame.height), _MIN_SCORE)

@@ -54,6 +54,9 @@ def from_metadata(info: ModelInfo) -> CardFacts:
         line = "Ultralytics' predictor of task: semantic"
         facts.add(line, input_resize="letterbox", input_anchor="center", input_pad=114, input_color="rgb")
         facts.add(line, input_scale="1/255", input_mean=0, input_std=1)
+    if task == "depth":
+        line = "Ultralytics' predictor of task: depth"
+        facts.add(line, input_resize="stretch", input_color="rgb", input_scale="1/255", input_mean=0, input_std=1)
     if task == "pose":
         _points(metadata, origin, facts)
     return facts

@@ -298,6 +298,8 @@ def _texts(table: Detections, style: Style) -> list[list[str]]:
         columns.append(
             [f"id {identity}" if identity >= 0 else f"#{track}" if track >= 0 else "" for track, identity in pairs]
         )
+    if style.labels and "depth" in table.extra:
+        columns.append([f"{depth_m:.1f} m" if depth_m == depth_m else "" for depth_m in table.extra["depth"].tolist()])
     if style.labels and "attributes" in table.extra:
         columns.append([_attributes(attributes) for attributes in table.extra["attributes"]])
     if style.scores:

@@ -91,7 +91,14 @@ OBJECT: dict[str, str] = {
 """What every object has."""
 
 ALIASES = {"class": "label", "speed": "speed_kmh", "heading": "heading_deg"}
-MEASURED = {"speed_kmh": "speed", "heading_deg": "direction", "direction": "direction"}
+MEASURED = {
+    "speed_kmh": "speed",
+    "heading_deg": "direction",
+    "direction": "direction",
+    "depth": "depth with a metric network",
+    "relative_depth": "depth with a network of another family",
+    "anomaly_score": "anomaly with of:",
+}
 """What is measured by a stage, and which."""
 
 

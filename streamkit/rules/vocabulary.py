@@ -94,6 +94,10 @@ class DetectionVocabulary(Vocabulary):
         return self.above.ways is not None if name == "direction" else ALIASES.get(name, name) in self.above.columns
 
     def _measured(self, text: str, name: Name, checker: TypeChecker) -> Typed:
+        if text == "depth" and "relative_depth" in self.above.columns and not self._there(text):
+            raise checker.error(
+                name.at, "depth is in meters, and the network above gives depth without a unit: write relative_depth"
+            )
         if not self._there(text):
             raise checker.error(name.at, f"{name} is measured by a stage {MEASURED[text]}; put one above the rule")
         if text == "direction" and self.above.ways is not None:

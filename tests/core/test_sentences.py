@@ -88,6 +88,11 @@ def sentence_of(kind, track=None, stage="line", **data):
             "Car 7 turned from east to north at gate.",
         ),
         (("wrong_way", 7, "way", {"label": "car", "direction": "north"}), "Car 7 moves the wrong way at gate: north."),
+        (("anomalous", None, "seams", {"score": 0.834, "since_s": 4.0}), "The view of gate is anomalous: score 0.83."),
+        (
+            ("cleared", None, "seams", {"max_score": 0.9, "lasted_s": 2.0}),
+            "The view of gate is no longer anomalous after 2 s (highest score 0.90).",
+        ),
         (("manual", None, "clip", {}), "A clip of gate was started by hand."),
         (
             ("recorded", None, "clip", {"clip": "/x.mp4", "duration_s": 30.0, "bytes": 3_400_000, "start_s": 1}),

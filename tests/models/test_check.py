@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 from support.cards import card_of as detail_card
 from support.cards import tiny_pose
+from support.map_networks import anomaly_card, depth_card
 from support.shaped_networks import shaped
 
 from streamkit.core.data import Device
 from streamkit.core.errors import ModelError, SourceError
 from streamkit.models import reference
 from streamkit.models.card import Card, family_of, find_card, list_cards, load_card
-from streamkit.models.check import check, frames_of
+from streamkit.models.check import check, frames_of, same_places
 from streamkit.models.families import FAMILIES
 from streamkit.ops.letterbox import InputSpec
 
@@ -167,7 +168,23 @@ def test_the_reference_reads_ssd_up_to_the_end_marker(outputs):
 
 def test_every_family_but_those_of_maps_and_texts_has_a_plain_reference():
     without = {name for name, family in FAMILIES.items() if family.traits.reference is None}
-    assert without == {name for name, family in FAMILIES.items() if family.regions or family.task == "read"}
+    of_maps = ("read", "depth", "anomaly")
+    assert without == {name for name, family in FAMILIES.items() if family.regions or family.task in of_maps}
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("make", [depth_card, anomaly_card])
+def test_networks_for_depth_and_anomaly_pass(make, device, frames, tmp_path):
+    report = check(make(tmp_path), frames, Device(device))
+    assert report.passed, str(report)
+    assert report.objects == len(frames)
+
+
+def test_other_depth_is_detected():
+    before = np.linspace(0, 10, 400)
+    assert same_places(before, before + 0.09) == 1
+    assert same_places(before, before + 0.11) == 0
+    assert same_places(np.full(4, np.nan), np.full(4, np.nan)) == 1
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

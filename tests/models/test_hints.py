@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import onnx
 import pytest
+from support.map_networks import anomaly_card, depth_card, gray_frames
 from support.shaped_networks import shaped
 from support.small_networks import NetworkBuilder
 
@@ -215,3 +216,44 @@ def test_wrong_keypoints_are_noticed(values, expected, street, tmp_path):
     )
     texts = [text for text in hints(card, street) if text.startswith("keypoints")]
     assert [text[: len(expected or "")] for text in texts] == ([] if expected is None else [expected])
+
+
+def slopes(top, bottom, count=3):
+    """Frames whose brightness goes from `top` to `bottom`."""
+    lines = np.linspace(top, bottom, 64).astype(np.uint8)
+    return gray_frames(np.tile(lines[:, None], (count, 1, 96)))
+
+
+@pytest.mark.parametrize(
+    ("family", "factor", "frames", "expected"),
+    [
+        ("metric_depth", 10, slopes(200, 20), ""),
+        ("inverse_depth", 10, slopes(20, 200), ""),
+        ("metric_depth", 10, slopes(20, 200, count=2), ""),
+        ("metric_depth", 10, slopes(20, 200), "by metric_depth, the lower third of every frame is farther"),
+        ("relative_depth", 10, slopes(20, 200), "larger values are nearer, as in the family inverse_depth"),
+        ("inverse_depth", 10, slopes(200, 20), "larger values are farther, as in the family metric_depth or relative"),
+        ("metric_depth", 0, slopes(200, 20), "every place has the same depth: correct input.scale, mean and std"),
+        ("relative_depth", -10, slopes(20, 200), "some depths are below 0, which relative_depth never is"),
+        ("metric_depth", np.inf, slopes(0, 200), "3 of 3 maps have values that are not finite"),
+    ],
+)
+def test_the_scale_and_the_direction_of_depth_are_noticed(family, factor, frames, expected, tmp_path):
+    listed = hints(depth_card(tmp_path, family, factor), frames)
+    assert bool(listed) == bool(expected)
+    assert not expected or any(expected in text for text in listed)
+
+
+@pytest.mark.parametrize(
+    ("factor", "frames", "expected"),
+    [
+        (1, slopes(20, 100)[:1] + slopes(20, 200)[:1], ""),
+        (30, slopes(20, 200)[:1] + slopes(20, 100)[:1], "scores reach from 11.6 to 23.4, and a score is from 0 to 1"),
+        (1, slopes(20, 200), "every frame has the score 0.7"),
+        (np.nan, slopes(20, 200), "some scores are not finite"),
+    ],
+)
+def test_scores_of_anomalies_that_are_none_are_noticed(factor, frames, expected, tmp_path):
+    listed = hints(anomaly_card(tmp_path, factor), frames)
+    assert bool(listed) == bool(expected)
+    assert not expected or expected in listed[0]

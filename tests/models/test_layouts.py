@@ -405,6 +405,10 @@ def test_the_family_is_identified_by_the_outputs(name, tmp_path):
     assert card.ignore_outputs == ()
 
 
+ANOMALY = {"pred_score": [1, 1], "pred_label": [1, 1], "anomaly_map": [1, 1, 256, 256], "pred_mask": [1, 1, 256, 256]}
+READ["anomalib"] = "anomalib", Layout(ANOMALY, image=[1, 3, 256, 256])
+READ["anomalib without a map"] = "anomalib", Layout({"pred_score": ["N"], "pred_label": ["N"]}, labels=3)
+
 AMBIGUOUS = {
     "segformer": ("semantic", Layout({"logits": ["N", 150, 128, 128]}, image=["N", 3, 512, 512])),
     "a map beside other labels": (
@@ -431,6 +435,12 @@ AMBIGUOUS = {
     "vitpose of other authors": ("heatmaps_udp", Layout({"heatmaps": ["N", 17, 64, 48]}, image=SMALL)),
     "vitpose with names of points": ("heatmaps_udp", Layout({"heatmaps": ["N", 17, 64, 48]}, image=SMALL, labels=17)),
     "a vector": ("logits", Layout({"output": ["N", 256]}, image=SMALL)),
+    "depth anything": ("inverse_depth", Layout({"predicted_depth": ["N", 518, 518]}, image=["N", 3, 518, 518])),
+    "depth anything with labels": (
+        "relative_depth",
+        Layout({"predicted_depth": ["N", 518, 518]}, image=["N", 3, 518, 518], labels=514),
+    ),
+    "yolo26-depth without metadata": ("metric_depth", Layout({"output0": ["N", 1, 640, 640]})),
     "a vector beside other labels": ("embedding", Layout({"output": ["N", 256]}, image=SMALL, labels=80)),
 }
 
@@ -469,7 +479,6 @@ REFUSED = {
             values={"output": scores(85, 484).reshape(1, 85, 22, 22) - 0.3},
         ),
     ),
-    "yolo26-depth": (NO_FAMILY, Layout({"output0": ["N", 1, 640, 640]})),
     "rf-detr with angles": ("family detr does not read angles", Layout(BOXES | {"angles": ["N", 100]}, labels=91)),
     "rf-detr with angles of rank 3": (NO_FAMILY, Layout(BOXES | {"angles": ["N", 100, 1]}, labels=91)),
     "grounding dino": (
@@ -505,23 +514,6 @@ REFUSED = {
         ),
     ),
     "tokens of siglip": (NO_FAMILY, Layout({"last_hidden_state": ["N", 196, 768]}, image=IMAGENET)),
-    "depth anything": (NO_FAMILY, Layout({"predicted_depth": ["N", 518, 518]}, image=["N", 3, 518, 518])),
-    "depth anything with labels": (
-        NO_FAMILY,
-        Layout({"predicted_depth": ["N", 518, 518]}, image=["N", 3, 518, 518], labels=514),
-    ),
-    "anomalib": (
-        NO_FAMILY,
-        Layout(
-            {
-                "pred_score": [1, 1],
-                "pred_label": [1, 1],
-                "anomaly_map": [1, 1, 256, 256],
-                "pred_mask": [1, 1, 256, 256],
-            },
-            image=[1, 3, 256, 256],
-        ),
-    ),
     "an anomaly map": (NO_FAMILY, Layout({"anomaly_map": [1, 1, 256, 256]}, image=[1, 3, 256, 256], labels=2)),
     "videomae": ("must have one input of rank 4", Layout({"logits": [1, 400]}, image=[1, 16, 3, 224, 224])),
     "mmdeploy with masks": (

@@ -399,3 +399,15 @@ def test_a_label_is_shortened_to_the_width_of_its_object(box, columns, text):
 def test_without_fit_labels_every_label_is_complete():
     marks, _ = lay(objects((10, 100, 16, 110), labels=("car",), track_id=np.array([7])), Style())
     assert len([mark for mark in marks if mark["sprite"] >= 0]) == 3
+
+
+@pytest.mark.parametrize(("depth_m", "labels", "pieces"), [(2.43, True, 2), (np.nan, True, 1), (2.43, False, 0)])
+def test_a_label_has_the_depth_in_meters_where_there_is_one(depth_m, labels, pieces):
+    atlas = Atlas()
+    table = objects((100, 100, 200, 200), labels=("car",), extra={"depth": np.array([depth_m], np.float32)})
+    marks, _ = lay(table, Style(labels=labels, scores=False, tracks=False), atlas=atlas)
+    assert np.count_nonzero(marks["sprite"] >= 0) == pieces
+    if pieces == 2:
+        sprite, width = atlas.text("2.4 m", int(marks["y2"][-1] - marks["y1"][-1]))
+        assert marks["sprite"][-1] == sprite
+        assert marks["x2"][-1] - marks["x1"][-1] == width

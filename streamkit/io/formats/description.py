@@ -236,6 +236,14 @@ DETECTION = Group(
         Field("crop", 14, JPEG, "the object's crop of the frame, if the emitter has the option crops"),
         Field("identity", 17, INT64, "number of the object's identity, the same on all cameras"),
         Field("corners", 16, Several(CORNER), "the four corners of a rotated box, clockwise; box is their hull"),
+        Field("depth", 18, NUMBER, "distance from the camera in meters, by a network for metric depth"),
+        Field(
+            "relative_depth",
+            19,
+            NUMBER,
+            "depth without a unit, from 0, the frame's nearest place, to 1, its farthest; comparable within a frame",
+        ),
+        Field("anomaly_score", 20, NUMBER, "how unusual the object is, 0 to 1"),
     ),
 )
 EVENT = Group(
@@ -271,6 +279,7 @@ FRAME_RECORD = Group(
         Field("attributes", 12, ByName(ATTRIBUTE), "results of classifiers for the whole frame, by attribute name"),
         Field("segmentation", 13, ByName(MASK), "the mask of each class, by class name"),
         Field("damaged", 14, *_DAMAGED),
+        Field("anomaly_score", 16, NUMBER, "how unusual the frame is, 0 to 1, .5 at the network's threshold"),
     ),
 )
 OBJECT_RECORD = Group(

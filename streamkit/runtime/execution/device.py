@@ -213,7 +213,8 @@ class CudaLane(LaneDevice):
 
 def _held(batch: Batch) -> Any:
     """References to a batch's arrays; the batch's own fields change later in the graph."""
-    return [frame.surface for frame in batch.frames], batch.tensor, dict(batch.outputs)
+    frames = [(frame.surface, frame.maps.copy()) for frame in batch.frames]
+    return frames, batch.tensor, dict(batch.outputs)
 
 
 def lane_device(device: Device, on_device: bool) -> LaneDevice:

@@ -57,6 +57,7 @@ class BatchSnapshot:
                 frame.events.copy(),
                 frame.facts.copy(),
                 frame.shown.copy(),
+                frame.maps.copy(),
             )
             for frame in frames
         ]
@@ -64,13 +65,14 @@ class BatchSnapshot:
 
     def restore(self) -> None:
         """Restore everything; sources that had no state have none again."""
-        for frame, image, skipped, tables, events, facts, shown in self._frames:
+        for frame, image, skipped, tables, events, facts, shown, maps in self._frames:
             _restore_image(frame, image)
             frame._state.skipped_detectors = skipped
             frame.tables = tables
             frame.events = events
             frame.facts = facts
             frame.shown = shown
+            frame.maps = maps
         if self._restore_states is not None:
             self._restore_states()
 

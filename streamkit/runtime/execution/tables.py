@@ -71,6 +71,7 @@ def merge_batches(batches: Sequence[Batch]) -> Batch:
 def _add_events(frame: Frame, twin: Frame) -> None:
     frame._state.skipped_detectors |= twin._state.skipped_detectors
     frame.shown |= twin.shown
+    frame.maps |= twin.maps
     places = {event.key: place for place, event in enumerate(frame.events)}
     for event in twin.events:
         place = places.get(event.key)

@@ -16,6 +16,7 @@ from streamkit.core.data import Batch, Detections, Shown, Surface
 from streamkit.core.stage import BatchStage, CompositePart, Score, Seconds, StreamStage, stage
 from streamkit.core.units import WholePixels
 from streamkit.ops.annotate import annotate
+from streamkit.ops.frame_maps import paint
 from streamkit.ops.glyphs import Atlas
 from streamkit.ops.hide import hide, regions
 from streamkit.ops.overlay import draw
@@ -118,7 +119,7 @@ class Trails(StreamStage, name="trails", reads="track_id"):
 
 @stage("draw", reads="pixels", writes="pixels", warms_up=True, draws_in_place=True)
 class Draw(BatchStage):
-    """Draw boxes, labels, masks, keypoints, zones and lines onto frames.
+    """Draw boxes, labels, masks, keypoints, maps, zones and lines onto frames.
 
     Other branches see the frames without the drawing. Zones and lines, with their counts, come from the stages `zone`
     and `line_counter` above. Labels avoid each other where there is room. Line width and text scale with the frame, and
@@ -136,6 +137,7 @@ class Draw(BatchStage):
     fill: Annotated[Score, "opacity of the tint inside a box; 0 leaves it clear."] = 0.0
     only: Annotated[tuple[str, ...] | None, "names of the classes to draw, [] for none; all by default."] = None
     masks: Annotated[Score, "opacity of masks; 0 omits them."] = 0.4
+    maps: Annotated[Score, "opacity of the colors of depth and anomaly maps; 0 omits them."] = 0.5
     min_keypoint_score: Annotated[Score, "minimum score of a keypoint that is drawn."] = 0.3
     analytics: Annotated[bool, "draw zones with the number of tracks in them, and lines with their counts."] = True
     trail: Annotated[Seconds | None, "draw where the foot of each track was for this long; needs a tracker."] = None
@@ -199,12 +201,22 @@ class Draw(BatchStage):
         originals = [surface for surface in surfaces if surface is not None]
         if self._hidden:
             originals = self._hide(batch, originals, places, tables)
+        if self.maps > 0:
+            originals = self._paint(batch, originals, places)
         drawn = draw(
             originals, marks, [ends[i] for i in places], self._atlas, in_place=self.context.runtime.draws_in_place
         )
         for place, surface in zip(places, drawn, strict=True):
             batch.frames[place].surface = surface
         return batch
+
+    def _paint(self, batch: Batch, originals: list[Surface], places: list[int]) -> list[Surface]:
+        """Draw the maps of each frame, one after the other."""
+        frames = [batch.frames[place] for place in places]
+        in_place = self.context.runtime.draws_in_place
+        for name in dict.fromkeys(name for frame in frames for name in frame.maps):
+            originals = paint(originals, [frame.maps.get(name) for frame in frames], self.maps, in_place=in_place)
+        return originals
 
     def _hide(
         self, batch: Batch, originals: list[Surface], places: list[int], tables: list[Detections]

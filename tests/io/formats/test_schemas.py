@@ -67,13 +67,14 @@ def test_field_numbers_never_change():
     head = {"id": 1, "schema": 2, "source": 3, "frame": 4, "pts_s": 5, "time": 6, "width": 7, "height": 8}
     numbers = {
         "FrameRecord": {**head, "error": 9, "objects": 10, "events": 11, "attributes": 12, "segmentation": 13,
-                        "damaged": 14},
+                        "damaged": 14, "anomaly_score": 16},
         "ObjectRecord": {**head, "object": 9, "damaged": 10},
         "EventRecord": {**head, "event": 9, "damaged": 10},
         "Detection": {
             "box": 1, "score": 2, "class_id": 3, "label": 4, "track_id": 5, "stage": 6, "predicted": 7,
             "attributes": 8, "keypoints": 9, "mask": 10, "embedding": 11, "speed_kmh": 12, "heading_deg": 13,
-            "crop": 14, "corners": 16, "identity": 17,
+            "crop": 14, "corners": 16, "identity": 17, "depth": 18, "relative_depth": 19,
+            "anomaly_score": 20,
         },
         "Box": {"x1": 1, "y1": 2, "x2": 3, "y2": 4},
         "Attribute": {"label": 1, "score": 2},

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from support.one_stage import Picky, Rig, batch, key
 
-from streamkit.core.data import Batch, Frame
+from streamkit.core.data import Batch, Frame, FrameMap
 from streamkit.runtime.execution.tables import join, merge_batches, new_batch, split
 from streamkit.testing.kit import detections, frames
 
@@ -55,6 +55,16 @@ def test_the_merge_has_columns_and_tables_of_every_branch():
     np.testing.assert_array_equal(merged.table("detect").extra["speed"], [np.nan, 7, 8])
     np.testing.assert_array_equal(merged.table("detect").batch_row, [0, 0, 1])
     assert list(merged.tables) == ["detect", "faces"]
+
+
+def test_a_frame_has_the_maps_of_every_branch():
+    first = batch("a0")
+    other = first.fork()
+    values = np.zeros((2, 2), np.float32)
+    depth = FrameMap("depth", values, values.astype(np.uint8), (1.0, 1.0, 0.0, 0.0), (0, 0, 2, 2))
+    other.frames[0].maps["depth"] = depth
+    assert first.frames[0].maps == {}
+    assert merge_batches([first, other]).frames[0].maps == {"depth": depth}
 
 
 def test_events_from_before_the_branches_are_kept_once():
