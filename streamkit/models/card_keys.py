@@ -349,7 +349,9 @@ class CardKeys(TypedDict, total=False):
     """The keys of a card, see `Card`. A validator sees the values of the keys above it."""
 
     task: Required[
-        Annotated[str, _words("detect", "classify", "segment", "pose", "embed", "read"), "what the network does"]
+        Annotated[
+            str, _words("detect", "classify", "segment", "pose", "embed", "read", "action"), "what the network does"
+        ]
     ]
     family: Required[Annotated[str, _By(family, "family"), "how the network's outputs are read"]]
     file: Required[Annotated[str, _By(text, "path"), "the ONNX file, relative to the card"]]
@@ -499,9 +501,9 @@ def read_keys(
         errors = error.errors(include_url=False)
     task = plain.get("task")
     has_text = "text" in plain
-    if task in ("detect", "classify", "segment", "pose") and "labels" not in plain and not has_text:
+    if task in ("detect", "classify", "segment", "pose", "action") and "labels" not in plain and not has_text:
         errors.append({"type": "missing", "loc": ("labels",)})
-    if has_text and task in ("classify", "pose", "read"):
+    if has_text and task in ("classify", "pose", "read", "action"):
         problems.append(root.problem(f"text is for the tasks {', '.join(_WITH_TEXT)}, not for {task}", "text"))
     if has_text and task in ("detect", "segment") and "labels" in plain:
         problems.append(root.problem("the prompts are the labels of a network with text: leave labels out", "labels"))

@@ -582,7 +582,7 @@ class _Derivation:
         if self.info.size is not None or len(self.info.inputs) > 1 or family is None or size is None:
             return
         outputs = values_of(self.info, size)
-        if family.task in ("classify", "embed") or family.regions:
+        if family.task in ("classify", "embed", "action") or family.regions:
             return
         options = ReadOptions(np.ones(max(1, len(self.facts["labels"].value)), np.float32))
         reads = family.selecting(self.facts["select"].value if "select" in self.facts else "")

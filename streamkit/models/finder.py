@@ -56,7 +56,7 @@ def decode(
 
 def finds_objects(card: Card) -> bool:
     """Whether the card's results are objects with boxes."""
-    return card.task not in ("classify", "embed", "read") and not family_of(card).regions
+    return card.task not in ("classify", "embed", "read", "action") and not family_of(card).regions
 
 
 def run(card: Card, frame: Frame) -> tuple[Mapping[str, Any], np.ndarray]:

@@ -164,6 +164,7 @@ class Family:
         label: the label of the only class that it finds; empty for any classes.
         several: whether an anchor's box may be an object of several classes, see `pairs`.
         host_only: whether it decodes on the host only, so that outputs on a GPU are copied to the host.
+        takes_clips: whether the input of its networks is a clip, several frames of a video.
         traits: what is known of its networks.
     """
 
@@ -178,6 +179,7 @@ class Family:
     label = ""
     several = False
     host_only = False
+    takes_clips = False
     traits = FamilyTraits()
 
     def check(self, outputs: Shapes, classes: int) -> None:
