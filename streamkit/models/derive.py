@@ -604,7 +604,8 @@ class _Derivation:
         partial = self._sure(self._candidates(None if labels is None else len(labels.value), whole=False))
         if partial:
             return self._left_over(partial)
-        among = self.among or tuple(FAMILIES)
+        clips = self.info.clip is not None
+        among = self.among or [name for name, reads in FAMILIES.items() if reads.takes_clips == clips]
         task = f" of {self.facts['task'].origin}" if "task" in self.facts else ""
         reasons = "".join(f"; not {family}: {reason}" for family, reason in excluded.items())
         return (

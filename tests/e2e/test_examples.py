@@ -34,6 +34,7 @@ def test_every_use_case_has_an_example():
         "line_counter",
         "csv",
         "insert",
+        "actions",
         "colors",
         "small_objects",
         "region",

@@ -94,11 +94,12 @@ class _SourceActions:
     changeable=("min_score", "labels", "debounce"),
 )
 class Action(StreamStage):
-    """Say what happens, with a network that takes clips: of each track or, without `of`, of the whole frame.
+    """Say what each track does, or what happens in the frame, with a network that takes clips.
 
-    A clip is `window` frames of the video, each `stride` frames after the last one. It is judged when it is complete,
-    and again after `every` with the newest frames. The best label becomes an attribute, in records
-    `"attributes": {"action": {"label": "falling", "score": 0.87}}`. Frames stay on the device.
+    Without `of`, clips are of whole frames. A clip is `window` frames of the video, each `stride` frames after the last
+    one. It is judged when it is complete, and again after `every` with the newest frames. The best label becomes an
+    attribute, in records `"attributes": {"action": {"label": "falling", "score": 0.87}}`. The frames of clips stay on
+    the device.
 
     `started` has `action` (the label), `score` and `since_s`; `ended` has `action`, `lasted_s`, and `lost: true` if the
     track was lost, or the source paused or restarted. Events of tracks have the object's `label`.

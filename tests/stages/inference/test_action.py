@@ -85,11 +85,10 @@ def answers_of(video, track=None, name="action"):
     """By frame, label and score of the attribute; frames without one are left out."""
     values = {}
     for frame in video:
-        attributes = record(frame).get("attributes", {})
+        row = record(frame)
         if track is not None:
-            (attributes,) = [
-                item.get("attributes", {}) for item in record(frame)["objects"] if item["track_id"] == track
-            ]
+            (row,) = [row_of_object for row_of_object in row["objects"] if row_of_object["track_id"] == track]
+        attributes = row.get("attributes", {})
         if name in attributes:
             values[frame.index] = attributes[name]["label"], attributes[name]["score"]
     return values
@@ -130,7 +129,8 @@ def test_tracks_equal_a_plain_loop_in_batches_of_any_size(tmp_path, batch):
     mixed = [frame for pair in zip(*streets, strict=True) for frame in pair]
     processed = run(card, mixed, batch, of=Of("detect"), stride=1, every=0.0)
     rects = crop_rects(np.array(BOXES, np.float32), np.array([[80, 48]] * 2), 0.0).tolist()
-    for (source, video), (track, rect) in itertools.product(zip("ab", streets, strict=True), zip((7, 9), rects)):
+    by_source = zip("ab", streets, strict=True)
+    for (source, video), (track, rect) in itertools.product(by_source, zip((7, 9), rects, strict=True)):
         expected = plain_answers(card, video, "cthw", stride=1, every=0.0, rect=rect)
         answers = answers_of([frame for frame in processed if frame.source == source], track)
         assert len(answers) == 17
@@ -204,7 +204,7 @@ def test_a_gap_clears_the_clip_and_ends_the_label(tmp_path, change, first, batch
     change(video)
     processed = run(color(tmp_path), video, batch, of=Of("detect"), stride=1, every=0.0)
     answers = answers_of([frame for frame in processed if len(frame.detections)], 7)
-    assert [index for index in answers if index >= 6][0] == first
+    assert min(index for index in answers if index >= 6) == first
     assert answers[first][0] == "blue"
     ended = [event for frame in processed for event in frame.events if event.kind == "ended"]
     assert [event.data["action"] for event in ended] == ["red"]
