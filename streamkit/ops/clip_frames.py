@@ -52,7 +52,7 @@ class ClipFrames:
         return ring
 
     def give_back(self, ring: int) -> None:
-        """Free a ring; the array shrinks to half if three quarters of it are free at its end."""
+        """Free a ring; the array shrinks if three quarters of it, at its end, are free."""
         self._used.remove(ring)
         heapq.heappush(self._free, ring)
         if not self._used:
@@ -60,9 +60,9 @@ class ClipFrames:
             self._free.clear()
             return
         assert self._rings is not None
-        capacity = len(self._rings)
-        if max(self._used) < capacity // 4:
-            self._resize(capacity // 2)
+        needed = max(self._used) + 1
+        if 4 * needed <= len(self._rings):
+            self._resize(2 * needed)
 
     def write(self, rings: np.ndarray, places: np.ndarray, rows: Array) -> None:
         """Store frames.

@@ -357,7 +357,8 @@ class CollectClips(
         for source, open_clips in crops.samples.open_clips.items():
             self._free(states[source], open_clips)
         index = np.array(due, np.intp)
-        self.context.counters.add(INFERRED, len(due))
+        if due:
+            self.context.counters.add(INFERRED, len(due))
         batch.tensor = self._stacked(clips, len(due), batch.xp)
         batch.geometry = None if batch.geometry is None else batch.geometry[index]
         batch.crops = crops.take(index)

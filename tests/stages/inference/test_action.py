@@ -265,3 +265,96 @@ def test_options_that_do_not_fit_the_network_are_refused(tmp_path):
         Action(model=fixed, labels=["runn"])
     with pytest.raises(ValueError, match=r"action needs a card with task: action; clips has task: classify"):
         Action(model=dataclasses.replace(fixed, task="classify"))
+
+
+PIPELINE = """
+sources:
+  a: {{uri: {root}/samples/street.mp4, end: 3}}
+  b: {{uri: {root}/samples/street.mp4, start: 4, end: 7}}
+batch: {batch}
+stages:
+  action: {{model: {card}, stride: 2, every: 0.2, min_score: 0, run: {{instances: {instances}}}}}
+  collect: {{}}
+"""
+
+
+def pipeline_answers(outcome):
+    assert outcome.code == 0
+    return {
+        (source, row["frame"]): row["attributes"]["action"]
+        for source, rows in outcome.records.items()
+        for row in rows
+        if "attributes" in row
+    }
+
+
+def assert_alike(answers, expected, score):
+    assert answers.keys() == expected.keys()
+    assert len(answers) > 100
+    for key, answer in answers.items():
+        assert answer["label"] == expected[key]["label"]
+        assert answer["score"] == pytest.approx(expected[key]["score"], abs=score)
+
+
+def test_several_workers_and_batches_give_the_answers_of_one(tmp_path, run_pipeline, root):
+    card = convolution(tmp_path).path
+    alone, several = (
+        pipeline_answers(run_pipeline(PIPELINE.format(root=root, card=card, batch=batch, instances=instances)))
+        for batch, instances in ((1, 1), (16, 4))
+    )
+    assert_alike(several, alone, 1e-4)
+
+
+def test_the_summary_counts_clips_and_those_that_are_too_short(tmp_path, run_pipeline, root):
+    text = PIPELINE.format(root=root, card=convolution(tmp_path).path, batch=4, instances=1)
+    outcome = run_pipeline(text.replace("stride: 2", "stride: 30"))
+    assert outcome.code == 0
+    assert outcome.report["counts"]["clips that ended before they were complete"] == 2
+    assert "clips inferred" not in outcome.report["counts"]
+    assert sum("no clip of" in str(text) for text in outcome.logged) == 2
+
+
+@pytest.mark.gpu
+def test_gpu_and_cpu_give_equal_answers_without_copies_of_pixels(tmp_path, run_pipeline, root):
+    from streamkit.ops import traffic
+
+    text = PIPELINE.format(root=root, card=convolution(tmp_path).path, batch=8, instances=1)
+    text = text.replace("stages:", "stages:\n  activity: {stage: action, model: activity}")
+    expected = run_pipeline(text)
+    before = traffic.so_far()
+    outcome = run_pipeline(text, device="cuda")
+    copied = np.subtract(traffic.so_far(), before)
+    assert_alike(pipeline_answers(outcome), pipeline_answers(expected), 0.02)
+    for source, rows in expected.records.items():
+        for row, other in zip(rows, outcome.records[source], strict=True):
+            labels = [of["attributes"]["activity"]["label"] for of in (row, other) if "activity" in of["attributes"]]
+            assert len(set(labels)) <= 1
+    assert outcome.report["counts"].get("pixels to host", 0) == 0
+    frames_read = sum(map(len, outcome.records.values()))
+    assert copied.sum() / frames_read < 2000  # a frame of a clip alone has 12,288 bytes
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("order", ["tchw", "cthw", "thwc"])
+def test_tracks_on_a_gpu_have_the_labels_of_the_cpu(tmp_path, run_pipeline, root, order):
+    text = f"""
+sources: {{a: {{uri: {root}/samples/street.mp4, end: 4}}}}
+stages:
+  detect: {{model: demo}}
+  track: {{}}
+  action: {{model: {convolution(tmp_path, order).path}, of: detect.car, stride: 2, every: 0, min_score: 0}}
+  collect: {{}}
+"""
+    outcomes = [run_pipeline(text, device=device) for device in ("cpu", "cuda")]
+    labels = [
+        {
+            (row["frame"], item["track_id"]): item["attributes"]["action"]["label"]
+            for row in outcome.records["a"]
+            for item in row["objects"]
+            if "attributes" in item
+        }
+        for outcome in outcomes
+    ]
+    both = labels[0].keys() & labels[1].keys()
+    assert len(both) > 50
+    assert np.mean([labels[0][key] == labels[1][key] for key in both]) > 0.95
