@@ -60,6 +60,10 @@ class ClipInput:
     order: Literal["tchw", "cthw", "thwc"]
     frames: int | None
 
+    def count(self, frames: int | None = None) -> int:
+        """Return the number of frames of a clip; where the file leaves it open, `frames` or `DEFAULT_FRAMES`."""
+        return self.frames or frames or DEFAULT_FRAMES
+
     def stacked(self, frames: Array) -> Array:
         """Return the network's input, C-contiguous, from the frames of k clips.
 
@@ -69,6 +73,10 @@ class ClipInput:
         if self.order != "cthw":
             return frames
         return array_module(frames).ascontiguousarray(frames.transpose(0, 2, 1, 3, 4))
+
+    def unstacked(self, clips: Array) -> Array:
+        """Return the frames of clips, the inverse of `stacked`, as a view."""
+        return clips.transpose(0, 2, 1, 3, 4) if self.order == "cthw" else clips
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +116,7 @@ class ModelInfo:
         image = (3, height, width) if self.layout == "nchw" else (height, width, 3)
         if self.clip is None:
             return batch, *image
-        count = self.clip.frames or frames or DEFAULT_FRAMES
+        count = self.clip.count(frames)
         return (batch, 3, count, height, width) if self.clip.order == "cthw" else (batch, count, *image)
 
     @property
