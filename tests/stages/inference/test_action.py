@@ -314,6 +314,24 @@ def test_the_summary_counts_clips_and_those_that_are_too_short(tmp_path, run_pip
     assert sum("no clip of" in str(text) for text in outcome.logged) == 2
 
 
+def test_rules_read_the_label_and_the_events(run_pipeline, root):
+    text = f"""
+sources: {{a: {{uri: {root}/samples/street.mp4, end: 2}}}}
+stages:
+  action: {{model: activity, stride: 1, every: 0.1}}
+  rule:
+    rules:
+      labeled: {{when: frame.action == "moves" or frame.action == "still"}}
+      begins: {{when: event(action.started)}}
+  collect: {{}}
+"""
+    outcome = run_pipeline(text)
+    assert outcome.code == 0
+    events = [event for row in outcome.records["a"] for event in row["events"]]
+    assert [event["kind"] for event in events[:3]] == ["started", "raised", "raised"]
+    assert {event["data"].get("rule") for event in events[1:3]} == {"labeled", "begins"}
+
+
 @pytest.mark.gpu
 def test_gpu_and_cpu_give_equal_answers_without_copies_of_pixels(tmp_path, run_pipeline, root):
     from streamkit.ops import traffic
