@@ -316,8 +316,9 @@ def test_the_summary_counts_clips_and_those_that_are_too_short(tmp_path, run_pip
 
 def test_rules_read_the_label_and_the_events(run_pipeline, root):
     text = f"""
-sources: {{a: {{uri: {root}/samples/street.mp4, end: 2}}}}
+sources: {{a: {{uri: {root}/samples/street.mp4, end: 1}}}}
 stages:
+  detect: {{model: demo}}
   action: {{model: activity, stride: 1, every: 0.1}}
   rule:
     rules:
