@@ -89,8 +89,8 @@ class ClipFrames:
     def _resize(self, capacity: int) -> None:
         rings = self._xp.empty((capacity, *self._shape), self._dtype)
         if self._rings is not None:
-            kept = min(capacity, len(self._rings))
-            rings[:kept] = self._rings[:kept]
+            count = min(capacity, len(self._rings))
+            rings[:count] = self._rings[:count]
         self._rings = rings
         self._free = [ring for ring in range(capacity) if ring not in self._used]
 

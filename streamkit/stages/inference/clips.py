@@ -351,11 +351,15 @@ class CollectClips(
         assert batch.tensor is not None
         clips: list[Array] = []
         due: list[int] = []
+        open_clips = crops.samples.open_clips
+        clips_of_batch = _by_source(batch, crops.samples, rows)
+        for source, numbers in clips_of_batch.items():
+            self._free(states[source], numbers | open_clips[source])
         for part in self._rounds(batch, crops.samples, rows, states):
             clips += self._collected(batch.tensor, part)
             due += [row for row, _, _ in part.due]
-        for source, open_clips in crops.samples.open_clips.items():
-            self._free(states[source], open_clips)
+        for source in clips_of_batch:
+            self._free(states[source], open_clips[source])
         index = np.array(due, np.intp)
         if due:
             self.context.counters.add(INFERRED, len(due))
@@ -459,3 +463,11 @@ class CollectClips(
             self._frames.give_back(ring.ring)
             if ring.next_place - ring.first < self._window:
                 self.context.counters.add(TOO_SHORT)
+
+
+def _by_source(batch: Batch, samples: ClipSamples, rows: np.ndarray) -> dict[str, frozenset[int]]:
+    """Return the clips that get frames of a batch, by source of its frames."""
+    clips: dict[str, set[int]] = {frame.source: set() for frame in batch.frames}
+    for row, clip in zip(rows.tolist(), samples.clip.tolist(), strict=True):
+        clips[batch.frames[row].source].add(clip)
+    return {source: frozenset(numbers) for source, numbers in clips.items()}

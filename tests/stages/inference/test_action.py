@@ -239,6 +239,21 @@ def test_tracks_beyond_the_memory_are_skipped_and_counted(tmp_path, caplog):
     assert caplog.text.count("the frames of clips take max_memory") == 1
 
 
+def test_memory_is_free_when_a_track_or_a_source_ends(tmp_path):
+    card = color(tmp_path)
+    ring_bytes = WINDOW * 3 * SIZE[0] * SIZE[1] * 4
+    early = film(["red"] * 6, tracks=(7,))
+    late = film(["red"] * 36, tracks=(9,))[30:]
+    tracks = run(card, [*early, *late], 3, of=Of("detect"), stride=1, every=0.0, max_memory=ring_bytes)
+    assert len(answers_of(tracks[6:], 9)) == 3
+    sources = [*film(["red"] * 6, "a"), *film(["red"] * 6, "b")]
+    processed = run(card, sources, 3, stride=1, every=0.0, max_memory=ring_bytes)
+    assert len(answers_of(processed[6:])) == 3
+    shared = [frame for pair in zip(*(film(["red"] * 6, name) for name in "ab"), strict=True) for frame in pair]
+    processed = run(card, shared, 3, stride=1, every=0.0, max_memory=ring_bytes)
+    assert not answers_of([frame for frame in processed if frame.source == "b"])
+
+
 def test_outputs_that_are_not_finite_give_no_label(tmp_path):
     card = color(tmp_path, gain=float("nan"))
     processed = run(card, film(["red"] * 8), stride=1, every=0.0)
@@ -252,6 +267,16 @@ def test_a_failed_frame_begins_the_clip_again(tmp_path):
     processed = run_stage(Action(model=color(tmp_path), stride=1, every=0.0), video, on_error="skip", batch=3)
     assert processed[5].error
     assert sorted(answers_of([frame for frame in processed if not frame.error])) == [3, 4, *range(6, 12)]
+
+
+def test_a_source_whose_first_frames_fail_is_no_problem(tmp_path):
+    broken = film(["red"] * 6, "b")
+    for frame in broken[:2]:
+        frame.surface = None
+    mixed = [frame for pair in zip(film(["red"] * 6, "a"), broken, strict=True) for frame in pair]
+    processed = run_stage(Action(model=color(tmp_path), stride=1, every=0.0), mixed, on_error="skip", batch=2)
+    answers = {source: answers_of([frame for frame in processed if frame.source == source]) for source in "ab"}
+    assert (sorted(answers["a"]), sorted(answers["b"])) == ([3, 4, 5], [5])
 
 
 def test_options_that_do_not_fit_the_network_are_refused(tmp_path):
