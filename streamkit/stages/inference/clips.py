@@ -20,11 +20,13 @@ from streamkit.core.crops import ClipSamples, Crops
 from streamkit.core.data import Array, Batch, Detections, Frame
 from streamkit.core.logs import LogOnce
 from streamkit.core.stage import Bytes, Count, Pixels, Score, Seconds, StreamStage
+from streamkit.core.surface import Color, Surface
 from streamkit.core.units import Of
 from streamkit.models.card_option import Model
 from streamkit.models.network import check_model, inspect
 from streamkit.ops.boxes import crop_rects
 from streamkit.ops.clip_frames import ClipFrames
+from streamkit.ops.letterbox import InputSpec
 from streamkit.stages.inference.preprocess import run_sizes
 from streamkit.stages.inference.select_objects import (
     TOO_SMALL,
@@ -336,6 +338,8 @@ class CollectClips(
         self._frames = ClipFrames(self._window, spec.shape(1)[1:], spec.numpy_dtype, xp, self.max_memory)
         self._sizes = run_sizes(self.context, self.batch, few_rows=True)
         self._warn = LogOnce(logger.warning)
+        if self.context.device.kind == "cuda":
+            self._compile(spec)
 
     def new_state(self, source: str) -> _SourceRings:
         """Return a source's rings; none yet."""
@@ -388,6 +392,20 @@ class CollectClips(
     @property
     def _table(self) -> str:
         return self.context.id.split(".", 1)[0]
+
+    def _compile(self, spec: InputSpec) -> None:
+        """Make a clip of one gray frame, so that the first frames do not wait for the compilation of kernels."""
+        from streamkit.ops.preprocess import preprocess
+
+        xp = self.context.device.xp
+        side = 16
+        surface = Surface(xp.full((side * 3 // 2, side), 128, np.uint8), Color())
+        row, _ = preprocess([surface], [(side, side)], spec, rects=[(0, 0, side, side)])
+        ring = self._frames.take()
+        assert ring is not None
+        self._frames.write(np.array([ring]), np.array([0]), row)
+        self._stacked([self._frames.read(np.array([ring]), np.array([0]))], 1, xp)
+        self._frames.give_back(ring)
 
     def _rounds(
         self, batch: Batch, samples: ClipSamples, rows: np.ndarray, states: Mapping[str, Any]
