@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.clip_networks import convolution
 
-from streamkit.core.data import Color, Frame, Surface
+from streamkit.core.data import Color, Device, Frame, Surface
 from streamkit.core.errors import ModelError
 from streamkit.models.check import check
 from streamkit.models.derive import derive
@@ -98,13 +98,15 @@ def test_a_network_without_labels_asks_for_them_alone(network):
     assert problem.text.startswith("no source names 5 classes (family clip_logits, outputs logits['?', 5]); put labels")
 
 
-def test_check_compares_whole_clips_with_the_reference(network):
-    report = check(derive(network).card(), video())
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_check_compares_whole_clips_with_the_reference(network, device):
+    report = check(derive(network).card(), video(), Device(device))
     assert report.passed
     assert report.objects == 3
     assert report.frames == 10
-    card = convolution(network.parent / "x3d", frames=None)
-    assert check(card, video()).passed
+    for order in ("cthw", "thwc"):
+        card = convolution(network.parent / order, order, frames=None)
+        assert check(card, video(), Device(device)).passed
 
 
 def test_check_hints_at_logits_that_are_taken_for_probabilities(network):
