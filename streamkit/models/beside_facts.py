@@ -22,7 +22,8 @@ from streamkit.models.facts import CardFact, CardFacts, need
 from streamkit.models.families import FAMILIES
 
 LABEL_FILES = ("labels.txt", "classes.txt", "class_names.txt", "data.yaml")
-_JSON_FILES = ("config.json", "preprocessor_config.json", "environment.json")
+_VIDEO_STEPS = "video_preprocessor_config.json"
+_JSON_FILES = ("config.json", "preprocessor_config.json", _VIDEO_STEPS, "environment.json")
 _PADDLE_FILE = "infer_cfg.yml"
 
 _SOFTMAX = ("detr", "yolos", "table-transformer")
@@ -60,14 +61,14 @@ def _read(file: Path, name: str) -> tuple[Path, dict[str, Any]] | None:
 
 
 def from_hugging_face(file: Path) -> CardFacts:
-    """Return what `config.json` and `preprocessor_config.json` say; nothing if the network has none.
+    """Return what `config.json` and the image or video processor's file say; nothing if the network has none.
 
     Raises:
         ValueError: a file cannot be read, or asks for a resize that a card does not have.
     """
     facts = CardFacts()
     config = _read(file, "config.json")
-    steps = _read(file, "preprocessor_config.json")
+    steps = _read(file, "preprocessor_config.json") or _read(file, _VIDEO_STEPS)
     if config is not None and ("architectures" in config[1] or "id2label" in config[1]):
         _add_config(facts, *config)
     if steps is not None:

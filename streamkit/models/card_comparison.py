@@ -211,7 +211,7 @@ class _Network:
         if self.card.task == "read":
             best = self.reads.best(outputs, classes, self.card.blank)  # type: ignore[attr-defined]
             return _Outputs(None, fetch([best])()[0][0, :, 0])
-        if self.card.task in ("classify", "embed", "anomaly"):
+        if self.card.task in ("classify", "embed", "anomaly", "action"):
             vectors = fetch([self.reads.vectors(outputs)])()[0]  # type: ignore[attr-defined]
             return _Outputs(None, self.reads.finish(vectors)[0])  # type: ignore[attr-defined]
         return _Outputs(self._table(outputs, geometry, sizes), None)
@@ -445,6 +445,7 @@ class _Scores(_Arrays):
 
 
 _TALLIES: dict[str, Any] = {
+    "action": _BestClasses,
     "classify": _BestClasses,
     "numbers": _Numbers,
     "embed": _Embeddings,

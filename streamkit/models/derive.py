@@ -587,7 +587,7 @@ class _Derivation:
         if self.info.size is not None or len(self.info.inputs) > 1 or family is None or size is None:
             return
         outputs = values_of(self.info, size)
-        if family.task in ("classify", *WITHOUT_LABELS) or family.regions:
+        if family.task in ("classify", "action", *WITHOUT_LABELS) or family.regions:
             return
         options = ReadOptions(np.ones(max(1, len(self.facts["labels"].value)), np.float32))
         reads = family.selecting(self.facts["select"].value if "select" in self.facts else "")
@@ -609,7 +609,8 @@ class _Derivation:
         partial = self._sure(self._candidates(None if labels is None else len(labels.value), whole=False))
         if partial:
             return self._left_over(partial)
-        among = self.among or tuple(FAMILIES)
+        clips = self.info.clip is not None
+        among = self.among or [name for name, reads in FAMILIES.items() if reads.takes_clips == clips]
         task = f" of {self.facts['task'].origin}" if "task" in self.facts else ""
         reasons = "".join(f"; not {family}: {reason}" for family, reason in excluded.items())
         return (

@@ -91,6 +91,24 @@ SMALL = ["N", 3, 256, 192]
 IMAGENET = ["N", 3, 224, 224]
 
 READ = {
+    "videomae": ("clip_logits", Layout({"logits": [1, 400]}, image=[1, 16, 3, 224, 224], labels=400)),
+    "x3d": (
+        "clip_probabilities",
+        Layout(
+            {"output": ["N", 400]},
+            image=["N", 3, 13, 160, 160],
+            labels=400,
+            values={"output": np.full((1, 400), 0.0025)},
+        ),
+    ),
+    "a clip of open length": (
+        "clip_logits",
+        Layout({"logits": ["N", 5]}, image=["N", 3, "frames", 112, 112], labels=5),
+    ),
+    "a clip with named channels": (
+        "clip_logits",
+        Layout({"logits": ["N", 5]}, image=["N", "num_frames", "num_channels", 112, 112], labels=5),
+    ),
     "yolo26": ("yolo_e2e", Layout({"output0": ["N", 300, 6]}, labels=80, values={"output0": ROWS_OF_SIX[None]})),
     "yolo26-seg": (
         "yolo_e2e_seg",
@@ -515,7 +533,18 @@ REFUSED = {
     ),
     "tokens of siglip": (NO_FAMILY, Layout({"last_hidden_state": ["N", 196, 768]}, image=IMAGENET)),
     "an anomaly map": (NO_FAMILY, Layout({"anomaly_map": [1, 1, 256, 256]}, image=[1, 3, 256, 256], labels=2)),
-    "videomae": ("must have one input of rank 4", Layout({"logits": [1, 400]}, image=[1, 16, 3, 224, 224])),
+    "videomae without labels": (
+        "no source names 400 classes (family clip_",
+        Layout({"logits": [1, 400]}, image=[1, 16, 3, 224, 224]),
+    ),
+    "a clip of 3 frames": (
+        "with 2 axes of 3 for the colors, which does not say where the frames are; export it as",
+        Layout({"logits": [1, 400]}, image=[1, 3, 3, 224, 224], labels=400),
+    ),
+    "a clip without colors": (
+        "with no axis of 3 for the colors",
+        Layout({"logits": [1, 400]}, image=[1, 2, 16, 224, 224], labels=400),
+    ),
     "mmdeploy with masks": (
         "family mmdeploy does not read masks",
         Layout(

@@ -168,6 +168,7 @@ class Family:
         several: whether an anchor's box may be an object of several classes, see `pairs`.
         host_only: whether it decodes on the host only, so that outputs on a GPU are copied to the host.
         top_down: whether its networks see one object with its surroundings, which fill the input.
+        takes_clips: whether the input of its networks is a clip, several frames of a video.
         traits: what is known of its networks.
     """
 
@@ -184,6 +185,7 @@ class Family:
     several = False
     host_only = False
     top_down = False
+    takes_clips = False
     traits = FamilyTraits()
 
     def check(self, outputs: Shapes, classes: int) -> None:

@@ -44,7 +44,7 @@ class Vector(Family):
     def check(self, outputs: Shapes, classes: int) -> None:
         """See `Family.check`."""
         name, shape = self._vector(outputs)
-        if self.task == "classify":
+        if self.task != "embed":
             self._check_classes(name, shape, 1, 0, classes)
 
     def claims(self, outputs: Shapes, classes: int) -> frozenset[str]:

@@ -105,6 +105,9 @@ class Infer(BatchStage):
     batch: Annotated[Count | None, "maximum number of rows in one run; by default, of frames in a batch."] = None
     few_rows: FewRows = False
     prompts: PromptTexts = None
+    window: Annotated[
+        Count | None, "number of frames of a clip, for a network that takes clips and leaves it open."
+    ] = None
 
     def __post_init__(self) -> None:
         """Check the prompts, and that engine and precision do not contradict each other."""
@@ -159,6 +162,8 @@ class Infer(BatchStage):
         allowed = candidates(self.engine, self._pinned, device)
         if len(allowed) == 1 or device.kind == "cpu":
             return allowed[0], None
+        if self._family.takes_clips:  # the comparison needs single images
+            return F32, None
         file = choice_file(self._card.file, self._card.input.size, gpu_versions(device.index), allowed)
         choice = read_choice(file)
         if choice is not None and choice.arithmetic in allowed:
@@ -266,6 +271,7 @@ class Infer(BatchStage):
             size=card.input.size,
             shared=self._prompts.shared,
             ignore_outputs=card.ignore_outputs,
+            frames=self.window,
         )
         shapes = session.warm(sizes, card.input.size, dropped)
         if self._measures and not quick:
