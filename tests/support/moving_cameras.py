@@ -14,13 +14,19 @@ import numpy as np
 
 from samples.paint import Painter
 from samples.scene import plan
+from streamkit.core.data import Color, Frame, Surface
+from streamkit.ops.color import from_rgb
+from streamkit.testing.kit import detections, frames
+from support.mot import LABELS
 
 WIDTH = 640
 HEIGHT = 360
 FPS = 25.0
 FIRST_S = 3.0  # when people begin to cross and cars to overtake
 CANVAS = (960, 540)
-KINDS = ("pan", "zoom", "shake", "mixed", "still")
+KINDS = ("pan", "zoom", "shake", "mixed")
+SEEDS = range(100, 120)
+"""Of the scenes that are measured, of each kind in turn."""
 
 
 class MovingScene(NamedTuple):
@@ -38,7 +44,10 @@ class MovingScene(NamedTuple):
 
 
 def camera_path(kind: str, count: int, seed: int) -> np.ndarray:
-    """Return (n, 3) float64: center x, y on the canvas, and how many pixels one of the canvas becomes."""
+    """Return (n, 3) float64: center x, y on the canvas, and how many pixels one of the canvas becomes.
+
+    A kind of `KINDS`, or `still`.
+    """
     rng = np.random.default_rng([seed, 77])
     clock_s = np.arange(count) / FPS
     path = np.tile([CANVAS[0] / 2, CANVAS[1] / 2, 0.85], (count, 1))
@@ -99,6 +108,22 @@ def _seen(objects: list[dict], camera: np.ndarray) -> Iterator[dict]:
             share = (inside[1] - inside[0]).prod() / (box[1] - box[0]).prod()
             visible = round(float(actor["visible"] * share), 3)
             yield {**actor, "box": inside.round(2).ravel().tolist(), "visible": visible}
+
+
+def kind_of(seed: int) -> str:
+    """How the camera of a scene moves."""
+    return KINDS[seed % len(KINDS)]
+
+
+def footage(scene: MovingScene, seed: int) -> list[Frame]:
+    """Frames of a scene with its pictures and simulated detections."""
+    scene_frames = frames(len(scene.truth), width=WIDTH, height=HEIGHT, step_s=1 / FPS)
+    rows_by_frame = simulated_detections(scene.truth, seed)
+    for frame, picture, rows in zip(scene_frames, scene.pictures, rows_by_frame, strict=True):
+        frame.surface = Surface(from_rgb(picture, Color()), Color())
+        labels = [LABELS[int(class_id)] for class_id in rows[:, 5]]
+        frame.tables = {"detect": detections(rows[:, :4], rows[:, 4], label=labels, labels=LABELS)}
+    return scene_frames
 
 
 def simulated_detections(truth: list[dict], seed: int) -> list[np.ndarray]:
