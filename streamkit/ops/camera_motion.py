@@ -177,7 +177,7 @@ def _small_boxes(boxes: np.ndarray, step: int, width: int, height: int) -> np.nd
     """Return (n, 4) int32: boxes in pixels of the small luma, without invalid ones; ends are exclusive."""
     boxes = boxes[np.isfinite(boxes).all(axis=1)]
     small = np.concatenate([np.floor(boxes[:, :2] / step) - 1, np.ceil(boxes[:, 2:] / step) + 1], axis=1)
-    return np.clip(small, 0, (width, height, width, height)).astype(np.int32)
+    return np.asarray(np.clip(small, 0, (width, height, width, height)), np.int32)
 
 
 # -------------------------------------------------------------------------------------------- host
@@ -223,7 +223,7 @@ def _flow_on_host(before: Landmarks, now: Landmarks) -> np.ndarray:
         maxLevel=_LEVELS - 1,
         criteria=end,
     )
-    return np.concatenate([corners, places.reshape(-1, 2)], axis=1)[followed.ravel() > 0]
+    return np.asarray(np.concatenate([corners, places.reshape(-1, 2)], axis=1)[followed.ravel() > 0])
 
 
 # -------------------------------------------------------------------------------------------- device
