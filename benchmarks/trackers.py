@@ -37,6 +37,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 
 from support import mot, moving_cameras, scenes
 
+from benchmarks.peers import installed
 from benchmarks.performance_page import with_tables
 from streamkit.core.data import Batch, Color, Detections, Frame, Surface
 from streamkit.core.stage import Context
@@ -174,9 +175,9 @@ def on_disk(folder: Path, pattern: str, detections_folder: Path | None) -> Itera
         truth = place / "gt" / "gt.txt"
         if not truth.is_file() or not place.match(pattern):
             continue
-        found_rows = detections_folder / f"{place.name}.txt" if detections_folder else place / "det" / "det.txt"
-        if not found_rows.is_file():
-            print(f"{place.name}: left out, because there are no detections in {found_rows}; see --detections")
+        detections_file = detections_folder / f"{place.name}.txt" if detections_folder else place / "det" / "det.txt"
+        if not detections_file.is_file():
+            print(f"{place.name}: left out, because there are no detections in {detections_file}; see --detections")
             continue
         section = configparser.ConfigParser()
         section.read(info)
@@ -187,7 +188,7 @@ def on_disk(folder: Path, pattern: str, detections_folder: Path | None) -> Itera
             place.name,
             float(about["frameRate"]),
             (int(about["imWidth"]), int(about["imHeight"])),
-            _rows(found_rows, count),
+            _rows(detections_file, count),
             mot.read_truth(truth, count),
             pictures if pictures.is_dir() else None,
         )
@@ -229,40 +230,46 @@ class Peers:
     """Other packages' trackers, each run in an environment that has it.
 
     Args:
-        pythons: the interpreter of each package.
+        packages: of `PEERS`.
+        pythons: the interpreter of each package, unless it is this one.
 
     Attributes:
         versions: of the packages that have run.
-        missing: why a tracker cannot run, by its name.
     """
 
-    def __init__(self, pythons: dict[str, str]) -> None:
-        self._pythons = pythons
+    def __init__(self, packages: Sequence[str], pythons: dict[str, str]) -> None:
+        self._pythons = {package: pythons.get(package, sys.executable) for package in packages}
+        self._names = [(package, name) for package in packages for name in PEERS[package]]
         self.versions: dict[str, str] = {}
-        self.missing: dict[str, str] = {}
+        for package, python in self._pythons.items():
+            if not installed(python, package):
+                self._leave_out(package, "it is not installed")
+
+    def _leave_out(self, dotted: str, reason: str) -> None:
+        """Run a package, or a tracker as PACKAGE.NAME, no more, and say why."""
+        package, _, tracker = dotted.partition(".")
+        self._names = [(p, name) for p, name in self._names if p != package or tracker not in ("", name)]
+        print(f"{dotted}: left out: {reason}; name an environment with --python {package}=PYTHON")
 
     def tracked(self, recording: Recording, folder: Path) -> dict[str, mot.Boxes]:
         """The tracks of a recording by each tracker that is there."""
         inputs = folder / "detections.npz"
         np.savez(inputs, rows=np.concatenate(recording.rows), ends=np.cumsum([len(rows) for rows in recording.rows]))
         tracks = {}
-        for package, names in PEERS.items():
-            for name in names:
-                if f"{package}.{name}" not in self.missing:
-                    tracker_tracks = self._run(package, name, recording, inputs, folder / "tracks.npy")
-                    if tracker_tracks is not None:
-                        tracks[f"`{name}` of `{package}`"] = tracker_tracks
+        for package, name in list(self._names):
+            tracker_tracks = self._run(package, name, recording, inputs, folder / "tracks.npy")
+            if tracker_tracks is not None:
+                tracks[f"`{name}` of `{package}`"] = tracker_tracks
         return tracks
 
     def _run(self, package: str, name: str, recording: Recording, inputs: Path, output: Path) -> mot.Boxes | None:
-        python = self._pythons.get(package, sys.executable)
+        python = self._pythons[package]
         places = [str(inputs), str(recording.pictures or "none"), str(recording.fps), str(output)]
         command = [python, "-c", PEER_PROGRAM, package, name, *places]
         completed = subprocess.run(command, capture_output=True, text=True, check=False, cwd=output.parent)
         if completed.returncode:
             reason = (completed.stderr.strip().splitlines() or ["it gave no tracks"])[-1]
-            self.missing[f"{package}.{name}"] = reason
-            print(f"{package}.{name}: left out: {reason}; name an environment with --python {package}=PYTHON")
+            self._leave_out(f"{package}.{name}", reason)
             return None
         self.versions[package] = json.loads(completed.stdout.splitlines()[-1])["version"]
         rows = np.load(output)
@@ -343,10 +350,11 @@ def main() -> None:
     parser.add_argument("--detections", type=Path, help="a folder with NAME.txt for each sequence of --data")
     parser.add_argument("--seeds", type=int, default=20, help="drawn scenes with moving cameras; 0 for none")
     parser.add_argument("--streets", type=int, default=len(STILL_SEEDS), help="drawn scenes with still cameras")
+    parser.add_argument("--peers", nargs="*", choices=PEERS, default=list(PEERS), help="other packages to run")
     parser.add_argument("--python", action="append", default=[], metavar="PACKAGE=PYTHON")
     parser.add_argument("--write", action="store_true", help=f"write the tables of {PAGE.name}")
     options = parser.parse_args()
-    peers = Peers(dict(entry.split("=", 1) for entry in options.python))
+    peers = Peers(options.peers, dict(entry.split("=", 1) for entry in options.python))
     tables: dict[str, str] = {}
     data = Path(os.environ.get("STREAMKIT_TEST_DATA", ""))
     if (data / "mot").is_dir():

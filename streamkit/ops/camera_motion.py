@@ -42,15 +42,15 @@ VIEW = np.dtype(
         ("source", "<u8"),
         ("levels", "<u8"),
         ("corners", "<u8"),
-        ("boxes", "<u8"),
         ("pitch", "<i4"),
         ("step", "<i4"),
         ("width", "<i4"),
         ("height", "<i4"),
+        ("box_start", "<i4"),
         ("box_count", "<i4"),
         ("columns", "<i4"),
         ("rows", "<i4"),
-        ("unused", "<i4"),
+        ("unused", "<i4", (2,)),
     ]
 )
 """A frame of which landmarks are taken, `struct View` of cuda/camera_motion.cu."""
@@ -258,10 +258,8 @@ def _landmarks_on_device(
         cells = np.array([_cells(mark.width, mark.height) for mark in marks], np.int32)
         views["columns"] = cells[:, 0]
         views["rows"] = cells[:, 1]
-        (box_bytes,) = to_device(np.concatenate([*small, np.zeros((1, 4), np.int32)]))
-        starts = np.concatenate([[0], np.cumsum(views["box_count"])[:-1]])
-        views["boxes"] = box_bytes.data.ptr + starts.astype(np.uint64) * 16
-        (table,) = to_device(views)
+        views["box_start"] = np.cumsum(views["box_count"]) - views["box_count"]
+        table, box_table = to_device(views, np.concatenate(small))
         pixels = int((views["width"] * views["height"]).max())
         threads = 256
         blocks = -(-pixels // threads)
@@ -270,7 +268,9 @@ def _landmarks_on_device(
             kernel("camera_motion.cu", "halve")((blocks, len(marks)), (threads,), (table, np.int32(level)))
             blocks = -(-blocks // 2)  # at least: the level has about a quarter of the pixels
         if cell_count := int(cells.prod(axis=1).max()):
-            kernel("camera_motion.cu", "corners")((cell_count, len(marks)), _WARP, (table, np.float32(_MIN_CORNER)))
+            kernel("camera_motion.cu", "corners")(
+                (cell_count, len(marks)), _WARP, (table, box_table, np.float32(_MIN_CORNER))
+            )
         stream.synchronize()
     return marks
 

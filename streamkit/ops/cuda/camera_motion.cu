@@ -8,13 +8,12 @@ struct View {
     const unsigned char* source;  // the frame's first luma row
     unsigned char* levels;        // the small luma, then its smaller levels
     float2* corners;              // of each cell
-    const int4* boxes;            // detections in pixels of the small luma: left, top, right, bottom, the ends exclusive
     int pitch;                    // bytes from row to row of the frame
     int step;                     // pixels of the frame that become one, along each side
     int width, height;            // of the small luma
-    int box_count;
+    int box_start, box_count;     // its detections
     int columns, rows;            // of cells
-    int unused;
+    int unused[2];
 };
 
 struct Pair {
@@ -95,9 +94,10 @@ __device__ inline float corner_strength(const unsigned char* luma, const int wid
     return (xx + yy) / 2 - sqrtf(half * half + xy * xy);
 }
 
-// The strongest corner of each cell that is in no box, NaN if it is weaker than `least`. Grid: a warp for each cell, y
-// the frame.
-extern "C" __global__ void __launch_bounds__(LANES) corners(const View* views, const float least) {
+// The strongest corner of each cell that is in no box, NaN if it is weaker than `threshold`. Boxes are left, top, right
+// and bottom in pixels of the small luma, the ends exclusive. Grid: a warp for each cell, y the frame.
+extern "C" __global__ void __launch_bounds__(LANES)
+    corners(const View* views, const int4* boxes, const float threshold) {
     const View v = views[blockIdx.y];
     const int cell = blockIdx.x;
     if (cell >= v.columns * v.rows) return;
@@ -108,7 +108,7 @@ extern "C" __global__ void __launch_bounds__(LANES) corners(const View* views, c
         const int x = left + at % CELL, y = top + at / CELL;
         bool inside = false;
         for (int b = 0; b < v.box_count && !inside; ++b) {
-            const int4 box = v.boxes[b];
+            const int4 box = boxes[v.box_start + b];
             inside = x >= box.x && y >= box.y && x < box.z && y < box.w;
         }
         const float strength = inside ? 0.0f : corner_strength(v.levels, v.width, x, y);
@@ -127,7 +127,7 @@ extern "C" __global__ void __launch_bounds__(LANES) corners(const View* views, c
     }
     if (threadIdx.x == 0) {
         const float nan = __int_as_float(0x7fffffff);
-        v.corners[cell] = best < least ? make_float2(nan, nan)
+        v.corners[cell] = best < threshold ? make_float2(nan, nan)
                                        : make_float2(left + best_at % CELL, top + best_at / CELL);
     }
 }

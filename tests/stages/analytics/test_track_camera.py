@@ -5,8 +5,9 @@ import pytest
 from support.textures import as_surface, seen_through, similarity, texture
 from support.walkers import ids, walkers
 
-from streamkit.core.data import Batch, Detections
+from streamkit.core.data import Batch, Detections, Surface
 from streamkit.core.stage import Context
+from streamkit.ops import traffic
 from streamkit.stages.analytics.camera_motion import COMPENSATED, MEASURED, NO_PIXELS, UNKNOWN
 from streamkit.stages.analytics.track import Track
 from streamkit.testing.kit import run_stage
@@ -171,3 +172,16 @@ def test_a_method_without_a_motion_model_is_refused():
     with pytest.raises(ValueError, match="method iou has no motion model for the camera to move"):
         Track(method="iou", camera_motion=True)
     assert Track(method="iou", camera_motion=False).camera_motion is False
+
+
+@pytest.mark.gpu
+def test_frames_on_a_device_give_the_same_tracks_and_copy_no_pixels():
+    import cupy
+
+    footage = [*filmed(shaken(40), "a"), *filmed([similarity()] * 80, "b")]
+    on_host, counts = counted(footage, method="botsort")
+    for frame in footage:
+        frame.surface = Surface(cupy.asarray(frame.surface.data), frame.surface.color)
+    before = traffic.so_far()
+    assert counted(footage, method="botsort") == (on_host, counts)
+    assert traffic.so_far().to_host - before.to_host <= 4096 * counts[MEASURED]
