@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from io import StringIO
@@ -301,19 +301,24 @@ TABLES: dict[str, Callable[[Figures], str]] = {"streams": streams_table, "latenc
 
 
 def page(text: str, figures: Figures) -> str:
-    """The page with fresh tables between its markers.
+    """The page with fresh tables between its markers; see `with_tables`."""
+    return with_tables(text, {name: table(figures) for name, table in TABLES.items()})
+
+
+def with_tables(text: str, tables: Mapping[str, str]) -> str:
+    """A page with these tables between its markers, by name.
 
     Raises:
         ValueError: a marker is missing.
     """
-    for name, table in TABLES.items():
+    for name, table in tables.items():
         begin = f"<!-- {name} -->\n"
         end = f"<!-- /{name} -->\n"
         before, opening, rest = text.partition(begin)
         _, closing, after = rest.partition(end)
         if not (opening and closing):
             raise ValueError(f"the page has no {begin.strip()} and {end.strip()}")
-        text = f"{before}{begin}{table(figures)}{end}{after}"
+        text = f"{before}{begin}{table}{end}{after}"
     return text
 
 
