@@ -73,9 +73,9 @@ def _define() -> None:
 
         def frames(self) -> Iterator[Frame]:
             name = self.context.id
-            begun = time.monotonic()
+            start_s = time.monotonic()
             for index in range(self.count):
-                if self.rate and (ahead := begun + index / self.rate - time.monotonic()) > 0:
+                if self.rate and (ahead := start_s + index / self.rate - time.monotonic()) > 0:
                     time.sleep(ahead)
                 yield Frame(name, index, index * 0.04, 640, 360)
 
@@ -113,14 +113,14 @@ def run(sink: dict[str, Any], frames: int, rate: int = 0) -> tuple[dict[str, Any
 def cpu_beside_jsonl(sink: dict[str, Any], frames: int, folder: Path) -> float:
     """CPU time of a sink after `jsonl`, in µs per frame: of all threads, in batches of 64 from four sources."""
     source = {"stage": "numbered_frames", "uri": "none", "count": frames // 4}
-    given = {"batch": {"size": _BATCH, "max_wait": "30ms"}, "sources": {f"gate{n}": source for n in range(4)}}
+    input_config = {"batch": {"size": _BATCH, "max_wait": "30ms"}, "sources": {f"gate{n}": source for n in range(4)}}
     jsonl = {"jsonl": {"path": str(folder / "out.jsonl")}}
-    _, base = _run(given, jsonl)
-    _, used = _run(given, {**jsonl, "out": sink})
+    _, base = _run(input_config, jsonl)
+    _, used = _run(input_config, {**jsonl, "out": sink})
     return (used - base) / frames * 1e6
 
 
-def _run(given: dict[str, Any], sinks: dict[str, Any]) -> tuple[dict[str, Any], float]:
+def _run(input_config: dict[str, Any], sinks: dict[str, Any]) -> tuple[dict[str, Any], float]:
     """Run a pipeline with these sinks; returns the report and CPU seconds."""
     from streamkit.config.graph import build
     from streamkit.config.pipeline_config import read_text
@@ -128,7 +128,7 @@ def _run(given: dict[str, Any], sinks: dict[str, Any]) -> tuple[dict[str, Any], 
 
     registry = default_registry()
     add_stages(registry)
-    text = json.dumps({"device": "cpu", **given, "stages": {"detect": {"stage": "ten_objects"}, **sinks}})
+    text = json.dumps({"device": "cpu", **input_config, "stages": {"detect": {"stage": "ten_objects"}, **sinks}})
     pipeline = PipelineRun(build(read_text(text, registry=registry)), Device("cpu"))
     used = time.process_time()
     code = pipeline.run()
@@ -154,8 +154,8 @@ def measure(name: str, folder: Path, frames: int = _FRAMES, mqtt_batch: int = OB
             later = {**emitter, "send": "objects", **({"table": "late"} if name == "postgres" else {})}
             missed = {**later, **away, "timeout": "1s", "drain_timeout": "100ms"}
             left, _ = run(missed, frames)
-            found, _ = run(later, 1)
-            caught_up = left["counts"]["records left in the spool"] / found["seconds"]
+            later_report, _ = run(later, 1)
+            caught_up = left["counts"]["records left in the spool"] / later_report["seconds"]
             run(missed, frames)
             caught_up_live, late = _catch_up(later, frames)
         objects, _ = run({**emitter, "send": "objects"}, frames)
@@ -217,14 +217,14 @@ def thread_times(
     lines = batch_lines(batch)
     sender = float("nan")
     for _ in range(_ROUNDS):
-        begun = time.thread_time()
+        start_s = time.thread_time()
         sink.write_lines(frames, lines if formatted else batch_lines(batch))
         sink.flush()
-        took_s.append(time.thread_time() - begun)
+        took_s.append(time.thread_time() - start_s)
     if sends:
-        begun = time.thread_time()
+        start_s = time.thread_time()
         sink.sender.run(lambda: not sink.queue.waiting)
-        sender = (time.thread_time() - begun) / _ROUNDS / _BATCH * 1e6
+        sender = (time.thread_time() - start_s) / _ROUNDS / _BATCH * 1e6
     sink.queue.close()
     return float(np.median(took_s)) / _BATCH * 1e6, sender
 
@@ -254,8 +254,8 @@ def _catch_up(sink: dict[str, Any], waiting: int) -> tuple[float, float]:
 
     frames = max(waiting // 3, 1)
     with side_by_side(watch):
-        found, _ = run(sink, frames, _LIVE_FPS)
-    return waiting * OBJECTS / (times[-1] - times[0]), found["seconds"] / (frames / _LIVE_FPS)
+        live_report, _ = run(sink, frames, _LIVE_FPS)
+    return waiting * OBJECTS / (times[-1] - times[0]), live_report["seconds"] / (frames / _LIVE_FPS)
 
 
 def acknowledged(ledger: Path) -> int:
@@ -269,27 +269,27 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help=f"of {', '.join(EMITTERS)}")
     parser.add_argument("--frames", type=int, default=_FRAMES)
     parser.add_argument("--mqtt-batch", type=int, default=OBJECTS, help="records in a message of mqtt")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     print(
         f"{'emitter':10} {'records/s':>10} {'caught up/s':>12} {'with live/s':>12} {'live took':>10} "
         f"{'alone us/frame':>15} {'empty':>6} {'beside jsonl':>13} {'sender':>7} {'stage us/frame':>15} "
         f"{'cpu us/frame':>13}"
     )
-    for name in asked.names or EMITTERS:
+    for name in arguments.names or EMITTERS:
         why = _BROKERS[name].missing() if name in _BROKERS else None
         if why:
             print(f"{name:10} {why}")
             continue
         with tempfile.TemporaryDirectory(prefix="emitting-", ignore_cleanup_errors=True) as folder:
             Path(folder).chmod(0o755)
-            found = measure(name, Path(folder), asked.frames, asked.mqtt_batch)
+            figures = measure(name, Path(folder), arguments.frames, arguments.mqtt_batch)
         print(
-            f"{name:10} {found['records_per_s']:10,.0f} {found['caught_up_per_s']:12,.0f} "
-            f"{found['caught_up_live_per_s']:12,.0f} {found['live_took_longer']:10.2f} "
-            f"{found['alone_us_per_frame']:15.1f} {found['alone_us_per_empty_frame']:6.1f} "
-            f"{found['beside_jsonl_us_per_frame']:13.1f} {found['sender_us_per_record']:7.1f} "
-            f"{found['stage_us_per_frame']:15.1f} "
-            f"{found['cpu_us_per_frame']:13.1f}",
+            f"{name:10} {figures['records_per_s']:10,.0f} {figures['caught_up_per_s']:12,.0f} "
+            f"{figures['caught_up_live_per_s']:12,.0f} {figures['live_took_longer']:10.2f} "
+            f"{figures['alone_us_per_frame']:15.1f} {figures['alone_us_per_empty_frame']:6.1f} "
+            f"{figures['beside_jsonl_us_per_frame']:13.1f} {figures['sender_us_per_record']:7.1f} "
+            f"{figures['stage_us_per_frame']:15.1f} "
+            f"{figures['cpu_us_per_frame']:13.1f}",
             flush=True,
         )
 

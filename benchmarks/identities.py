@@ -53,8 +53,11 @@ Records = dict[str, list[dict[str, Any]]]
 
 def truth(scene: Path, camera: str) -> list[dict[str, Any]]:
     """The truth of a camera, of the classes that are identified; the files of a scene are named SCENE-CAMERA."""
-    found = mot.truth_of(scene.with_name(f"{scene.name}-{camera}.truth.jsonl"))
-    return [{**one, "objects": [item for item in one["objects"] if item["label"] in LABELS]} for one in found]
+    records = mot.truth_of(scene.with_name(f"{scene.name}-{camera}.truth.jsonl"))
+    return [
+        {**record, "objects": [target for target in record["objects"] if target["label"] in LABELS]}
+        for record in records
+    ]
 
 
 def identified(scene: Path, device: Literal["cpu", "cuda"], folder: Path) -> dict[str, Records]:
@@ -62,14 +65,16 @@ def identified(scene: Path, device: Literal["cpu", "cuda"], folder: Path) -> dic
     for camera in CAMERAS:
         lines = [
             {
-                **one,
+                **record,
                 "objects": [
-                    {k: item[k] for k in ("box", "label", "class_id")} for item in one["objects"] if not ignored(item)
+                    {k: target[k] for k in ("box", "label", "class_id")}
+                    for target in record["objects"]
+                    if not ignored(target)
                 ],
             }
-            for one in truth(scene, camera)
+            for record in truth(scene, camera)
         ]
-        (folder / f"boxes-{camera}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+        (folder / f"boxes-{camera}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in lines))
     planes = ", ".join(f"{camera}: {{file: '{scene}-{camera}.ground.txt'}}" for camera in CAMERAS)
     text = YAML.replace("PLANES", f"{{{planes}}}").replace("DEVICE", device).replace("SCENE", str(scene))
     text = text.replace('path: "', f'path: "{folder}/')
@@ -83,17 +88,17 @@ def identified(scene: Path, device: Literal["cpu", "cuda"], folder: Path) -> dic
     }
 
 
-def cross_camera_idf1(scene: Path, found: Records) -> float:
+def cross_camera_idf1(scene: Path, records: Records) -> float:
     """TrackEval's IDF1 of both films as one sequence, in which ids are those of all cameras."""
     pairs = []
     for camera in CAMERAS:
         boxes = []
-        for one in found[camera]:
-            mine = [item for item in one["objects"] if "identity" in item]
-            ids = np.array([item["identity"] for item in mine], np.int64)
-            boxes.append((ids, np.array([item["box"] for item in mine], float).reshape(-1, 4)))
+        for record in records[camera]:
+            identified_objects = [target for target in record["objects"] if "identity" in target]
+            ids = np.array([target["identity"] for target in identified_objects], np.int64)
+            boxes.append((ids, np.array([target["box"] for target in identified_objects], float).reshape(-1, 4)))
         pairs.append(mot.counted(truth(scene, camera), boxes))
-    sides = [[one for pair in pairs for one in pair[side]] for side in (0, 1)]
+    sides = [[frame for pair in pairs for frame in pair[side]] for side in (0, 1)]
     return float(mot.scores(*sides)["IDF1"])
 
 
@@ -108,8 +113,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             scene = Path(folder, "crossing")
             draw_views(views(seed), scene.with_suffix(".mp4"))
-            found = identified(scene, "cpu", Path(folder))
-            scores.append([cross_camera_idf1(scene, found[kind]) for kind in ("look", "planes")])
+            records = identified(scene, "cpu", Path(folder))
+            scores.append([cross_camera_idf1(scene, records[kind]) for kind in ("look", "planes")])
         print(f"| {seed} | {scores[-1][0]:.3f} | {scores[-1][1]:.3f} |", flush=True)
     look, planes = np.mean(scores, axis=0)
     print(f"| mean | {look:.3f} | {planes:.3f} |")

@@ -35,26 +35,26 @@ RATIOS = {
 _ROOT = Path(__file__).resolve().parents[1]
 
 
-def rates(card: Path, made: Path, video: Path, *, frames: int, rounds: int) -> dict[str, list[float]]:
+def rates(card: Path, int8_card: Path, video: Path, *, frames: int, rounds: int) -> dict[str, list[float]]:
     """Frames per second of each of `SIDES`, a number for each round."""
-    cards = [check_model(load_card(path.resolve())) for path in (card, made)]
-    found: dict[str, list[float]] = {side: [] for side in SIDES}
+    cards = [check_model(load_card(path.resolve())) for path in (card, int8_card)]
+    frame_rates: dict[str, list[float]] = {side: [] for side in SIDES}
     with tempfile.TemporaryDirectory(prefix="streamkit-int8-") as folder:
         for _ in range(rounds):
             sides = (
-                *(_network(one, video, frames) for one in cards),
+                *(_network(model, video, frames) for model in cards),
                 _plain(card, video, frames, Path(folder)),
-                *(_pipeline(path, video, frames, Path(folder)) for path in (card, made)),
+                *(_pipeline(path, video, frames, Path(folder)) for path in (card, int8_card)),
             )
             for side, rate in zip(SIDES, sides, strict=True):
-                found[side].append(rate)
-    return found
+                frame_rates[side].append(rate)
+    return frame_rates
 
 
-def ratios(found: dict[str, list[float]]) -> dict[str, list[float]]:
+def ratios(frame_rates: dict[str, list[float]]) -> dict[str, list[float]]:
     """The ratios of `RATIOS`, a number for each round."""
     return {
-        name: [a / b for a, b in zip(found[first], found[other], strict=True)]
+        name: [a / b for a, b in zip(frame_rates[first], frame_rates[other], strict=True)]
         for name, (first, other) in RATIOS.items()
     }
 
@@ -63,23 +63,23 @@ def _network(card: Card, video: Path, frames: int) -> float:
     feeds = list(calibration_feeds(card, spread_frames([], [video], 8)))
     cores = len(os.sched_getaffinity(0))
     sessions = [Session(card.file, Device(), threads=1) for _ in range(cores)]
-    for one in sessions:
-        one.run(feeds[0])  # allocates
+    for session in sessions:
+        session.run(feeds[0])  # allocates
 
-    def work(one: Session) -> None:
+    def work(session: Session) -> None:
         for number in range(frames // cores):
-            one.run(feeds[number % len(feeds)])
+            session.run(feeds[number % len(feeds)])
 
-    begun = time.perf_counter()
+    start_s = time.perf_counter()
     with ThreadPoolExecutor(cores) as pool:
         list(pool.map(work, sessions))
-    return frames // cores * cores / (time.perf_counter() - begun)
+    return frames // cores * cores / (time.perf_counter() - start_s)
 
 
 def _plain(card: Path, video: Path, frames: int, folder: Path) -> float:
     words = [str(video.resolve()), str(card.resolve()), str(folder / "plain.jsonl"), str(frames)]
-    found = json.loads(_output([sys.executable, "-m", "streamkit.bench.plain_loop", *words]).splitlines()[-1])
-    return float(found["frames"] / found["seconds"])
+    report = json.loads(_output([sys.executable, "-m", "streamkit.bench.plain_loop", *words]).splitlines()[-1])
+    return float(report["frames"] / report["seconds"])
 
 
 def _pipeline(card: Path, video: Path, frames: int, folder: Path) -> float:
@@ -89,8 +89,8 @@ def _pipeline(card: Path, video: Path, frames: int, folder: Path) -> float:
     report = folder / "report.json"
     words = ["run", str(folder / "p.yaml"), "--limit", str(frames), "--report", str(report)]
     _output([sys.executable, str(_ROOT / "run.py"), *words])
-    found = json.loads(report.read_text())
-    return float(found["frames"] / found["seconds"])
+    totals = json.loads(report.read_text())
+    return float(totals["frames"] / totals["seconds"])
 
 
 def _output(command: list[str]) -> str:
@@ -105,11 +105,13 @@ def main() -> None:
     parser.add_argument("video", type=Path)
     parser.add_argument("--frames", type=int, default=120)
     parser.add_argument("--rounds", type=int, default=4)
-    given = parser.parse_args()
-    found = rates(given.card, given.int8_card, given.video, frames=given.frames, rounds=given.rounds)
-    for side, values in found.items():
+    arguments = parser.parse_args()
+    frame_rates = rates(
+        arguments.card, arguments.int8_card, arguments.video, frames=arguments.frames, rounds=arguments.rounds
+    )
+    for side, values in frame_rates.items():
         print(f"{side:<32} {statistics.median(values):6.1f} frames/s ({min(values):.1f} to {max(values):.1f})")
-    for name, values in ratios(found).items():
+    for name, values in ratios(frame_rates).items():
         print(f"{name:<32} {statistics.median(values):6.2f} times ({min(values):.2f} to {max(values):.2f})")
 
 

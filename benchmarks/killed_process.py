@@ -44,20 +44,20 @@ def _work(spec: KillSpec) -> Iterator[dict[str, Any]]:
     path = Path(spec.pipeline)
     set_ = {"device.processes": str(spec.processes)}
     pipeline: Any = prepare(build(read(path, set_=set_, device=spec.device)), path, set_)
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
 
     def watch(stopped: Stopped) -> None:
         try:
-            found.update(_kill_one(pipeline, spec, stopped))
+            figures.update(_kill_worker(pipeline, spec, stopped))
         finally:
             pipeline.stop()
 
     with side_by_side(watch):
         pipeline.run()
-    yield found or {"error": "the pipeline ended before a process was killed"}
+    yield figures or {"error": "the pipeline ended before a process was killed"}
 
 
-def _kill_one(pipeline: Any, spec: KillSpec, stopped: Stopped) -> dict[str, Any]:
+def _kill_worker(pipeline: Any, spec: KillSpec, stopped: Stopped) -> dict[str, Any]:
     _wait(lambda: all(state.frames for state in pipeline.states.values()), spec.start_s, stopped, "all sources")
     time.sleep(spec.warmup_s)
     _wait_for_sessions(pipeline, spec.start_s, stopped)
@@ -124,13 +124,13 @@ def _wait_for_sessions(pipeline: Any, limit_s: float, stopped: Stopped) -> None:
     """Wait until a spare process on a GPU has made its NVDEC sessions: until it makes no more for three seconds."""
     if pipeline.device.kind == "cpu":
         return
-    begun_s = changed_s = time.monotonic()
-    made = 0
-    while not stopped() and time.monotonic() < begun_s + limit_s:
-        if pipeline.sessions_ahead != made:
-            made = pipeline.sessions_ahead
+    start_s = changed_s = time.monotonic()
+    session_count = 0
+    while not stopped() and time.monotonic() < start_s + limit_s:
+        if pipeline.sessions_ahead != session_count:
+            session_count = pipeline.sessions_ahead
             changed_s = time.monotonic()
-        if time.monotonic() - changed_s > (3.0 if made else 12.0):
+        if time.monotonic() - changed_s > (3.0 if session_count else 12.0):
             return
         time.sleep(_LOOK_S)
 

@@ -52,38 +52,38 @@ def batches(n: int, seed: int = 0) -> list[Batch]:
     pace = rng.normal(0, _PACE / FPS, (count, 2))
     rows = np.repeat(np.arange(SOURCES, dtype=np.int32), OBJECTS)
     tracks = np.tile(np.arange(1, OBJECTS + 1), SOURCES)
-    made = []
+    batches_of_frames = []
     for i in range(n):
         x, y = (np.abs((start + i * pace + _SIZE) % (2 * _SIZE) - _SIZE) + rng.normal(0, 0.3, (count, 2))).T
         boxes = np.stack([x - 8, y - 40, x + 8, y], axis=1).astype(np.float32)
         table = Detections(boxes, np.ones(count, np.float32), np.zeros(count, np.int32), rows, tracks, ("person",))
         frames = [Frame(f"camera {k}", i, i / FPS, 640, 360, _state=FrameState(stage="it")) for k in range(SOURCES)]
-        made.append(Batch(frames, tables={"detect": table}, sequence=i))
-    return made
+        batches_of_frames.append(Batch(frames, tables={"detect": table}, sequence=i))
+    return batches_of_frames
 
 
 def measure(
-    stage: StreamStage, given: list[Batch], clock: Callable[[], float] = time.perf_counter
+    stage: StreamStage, inputs: list[Batch], clock: Callable[[], float] = time.perf_counter
 ) -> tuple[list[float], int]:
     """The milliseconds that a stage takes for each batch, and the total number of events."""
     stage.open()
-    states = {frame.source: stage.new_state(frame.source) for frame in given[0].frames}
+    states = {frame.source: stage.new_state(frame.source) for frame in inputs[0].frames}
     times = []
-    before = sum(len(frame.events) for batch in given for frame in batch.frames)
-    for batch in given:
-        begun = clock()
+    before = sum(len(frame.events) for batch in inputs for frame in batch.frames)
+    for batch in inputs:
+        start_s = clock()
         stage.process(batch, states)
-        times.append((clock() - begun) * 1e3)
+        times.append((clock() - start_s) * 1e3)
     stage.close()
-    return times, sum(len(frame.events) for batch in given for frame in batch.frames) - before
+    return times, sum(len(frame.events) for batch in inputs for frame in batch.frames) - before
 
 
 def main(n: int = 500) -> None:
     """Print the cost of each per batch."""
-    given = batches(n)
+    inputs = batches(n)
     total = 0.0
     for name, stage in stages().items():
-        times, events = measure(stage, given)
+        times, events = measure(stage, inputs)
         total += float(np.median(times))
         print(
             f"{name}: median {np.median(times):.2f} ms per batch, best tenth {np.quantile(times, 0.1):.2f} ms, "

@@ -55,39 +55,40 @@ def main() -> None:
     parser.add_argument("--apart", action="store_true", help="the server on the first core, the client on the others")
     parser.add_argument("--unwatched", action="store_true", help="also measure a second server, without a viewer")
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     others = set(range(1, os.cpu_count() or 1))
-    if given.apart and not others:
+    if arguments.apart and not others:
         parser.error("--apart needs two cores, and this machine has one")
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as open_:
-        if given.apart:
+        if arguments.apart:
             os.sched_setaffinity(0, {0})
-        servers = [open_.enter_context(_server(Path(folder) / name, given)) for name in _names(given)]
+        servers = [open_.enter_context(_server(Path(folder) / name, arguments)) for name in _names(arguments)]
         urls = [_started(server) for server in servers]
-        if given.apart:
+        if arguments.apart:
             os.sched_setaffinity(0, others)
-        pairs = (_by_client if given.sockets else _by_browser)(urls[0], [one.pid for one in servers], given)
-    for place, name in enumerate(_names(given)):
-        own = [(without[place], with_page[place]) for without, with_page in pairs]
-        for without, with_page in own:
+        measure = _by_client if arguments.sockets else _by_browser
+        pairs = measure(urls[0], [server.pid for server in servers], arguments)
+    for place, name in enumerate(_names(arguments)):
+        shares_of_core = [(without[place], with_page[place]) for without, with_page in pairs]
+        for without, with_page in shares_of_core:
             print(f"{name}: without the page {without:6.1%} of a core, with it {with_page:6.1%}")
-        more = statistics.median(with_page - without for without, with_page in own)
-        print(f"{name}, {given.streams} streams: {more:.1%} of a core more")
-    if given.json:
-        found = {"streams": given.streams, "seconds": given.seconds, "pairs": pairs}
-        given.json.write_text(json.dumps(found, indent=1))
+        more = statistics.median(with_page - without for without, with_page in shares_of_core)
+        print(f"{name}, {arguments.streams} streams: {more:.1%} of a core more")
+    if arguments.json:
+        figures = {"streams": arguments.streams, "seconds": arguments.seconds, "pairs": pairs}
+        arguments.json.write_text(json.dumps(figures, indent=1))
 
 
-def _names(given: argparse.Namespace) -> list[str]:
-    return ["watched", "unwatched"][: 1 + given.unwatched]
+def _names(arguments: argparse.Namespace) -> list[str]:
+    return ["watched", "unwatched"][: 1 + arguments.unwatched]
 
 
 @contextlib.contextmanager
-def _server(folder: Path, given: argparse.Namespace) -> Iterator[subprocess.Popen[str]]:
+def _server(folder: Path, arguments: argparse.Namespace) -> Iterator[subprocess.Popen[str]]:
     """A server with files of its own."""
     folder.mkdir()
     path = folder / "pipeline.yaml"
-    path.write_text(_pipeline(given.uris, given.streams, str(folder)))
+    path.write_text(_pipeline(arguments.uris, arguments.streams, str(folder)))
     ways = ["--port", "0", "--token", TOKEN, "--data", str(folder / "data")]
     command = [sys.executable, str(RUN), "serve", str(path), *ways]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
@@ -100,20 +101,20 @@ def _server(folder: Path, given: argparse.Namespace) -> Iterator[subprocess.Pope
 def _pipeline(uris: list[str], streams: int, folder: str) -> str:
     lines = ["device: cpu", "sources:"]
     for number, uri in zip(range(streams), itertools.cycle(uris), strict=False):
-        own = "" if "://" in uri else ", pace: realtime, loop: true"
+        pacing = "" if "://" in uri else ", pace: realtime, loop: true"
         where = uri if "://" in uri else str(Path(uri).resolve())
-        lines.append(f'  camera{number}: {{uri: "{where}"{own}}}')
+        lines.append(f'  camera{number}: {{uri: "{where}"{pacing}}}')
     return "\n".join([*lines, "stages:", f'  jsonl: {{path: "{folder}/{{source}}.jsonl"}}', ""])
 
 
-def _by_client(url: str, pids: list[int], given: argparse.Namespace) -> list[tuple[list[float], list[float]]]:
+def _by_client(url: str, pids: list[int], arguments: argparse.Namespace) -> list[tuple[list[float], list[float]]]:
     pairs = []
-    for _ in range(given.pairs):
-        without = _cpu(pids, given.seconds)
-        client = multiprocessing.Process(target=_client, args=(url, given.streams), daemon=True)
+    for _ in range(arguments.pairs):
+        without = _cpu(pids, arguments.seconds)
+        client = multiprocessing.Process(target=_client, args=(url, arguments.streams), daemon=True)
         client.start()
         time.sleep(3.0)
-        pairs.append((without, _cpu(pids, given.seconds)))
+        pairs.append((without, _cpu(pids, arguments.seconds)))
         client.terminate()
         client.join()
         time.sleep(4.0)  # the server makes video for 3 s after the last request
@@ -124,13 +125,13 @@ def _client(url: str, streams: int) -> None:
     """What the live view asks for: a video of each source, all records, and the state every two seconds."""
     headers = {"authorization": f"Bearer {TOKEN}"}
     ids = [f"camera{number}" for number in range(streams)]
-    records = "records?batch=true&" + "&".join(f"source={one}" for one in ids)
+    records = "records?batch=true&" + "&".join(f"source={id_}" for id_ in ids)
 
-    async def receive(place: str, asked: dict[str, list[str]] | None = None) -> None:
+    async def receive(place: str, request: dict[str, list[str]] | None = None) -> None:
         address = f"{url.replace('http', 'ws')}api/v1/{place}"
         async with websockets.connect(address, max_size=None, compression=None, additional_headers=headers) as socket:
-            if asked is not None:
-                await socket.send(json.dumps(asked))
+            if request is not None:
+                await socket.send(json.dumps(request))
             async for _ in socket:
                 pass
 
@@ -150,31 +151,32 @@ def _client(url: str, streams: int) -> None:
 
 def _started(server: subprocess.Popen[str]) -> str:
     url = _url(server)
-    _until(lambda: all(one["state"] == "running" for one in _get(url, "api/v1/sources")), "the sources to run")
+    _until(lambda: all(source["state"] == "running" for source in _get(url, "api/v1/sources")), "the sources to run")
     return url
 
 
-def _by_browser(url: str, pids: list[int], given: argparse.Namespace) -> list[tuple[list[float], list[float]]]:
+def _by_browser(url: str, pids: list[int], arguments: argparse.Namespace) -> list[tuple[list[float], list[float]]]:
     chromium = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "google-chrome"))), None)
     pairs = []
     with sync_playwright() as runner:
         browser = runner.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-        for _ in range(given.pairs):
-            without = _cpu(pids, given.seconds)
+        for _ in range(arguments.pairs):
+            without = _cpu(pids, arguments.seconds)
             page = browser.new_page(viewport={"width": 1400, "height": 900})
             page.goto(f"{url}#token={TOKEN}")
             page.locator("#sign-out").wait_for()
             page.goto(f"{url}#/live")
-            _until(lambda page=page: page.evaluate(_SHOWN) == given.streams, "all videos to play", page)
+            _until(lambda page=page: page.evaluate(_SHOWN) == arguments.streams, "all videos to play", page)
             frames = sum(page.evaluate(_FRAMES))
-            with_page = _cpu(pids, given.seconds)
-            shown = (sum(page.evaluate(_FRAMES)) - frames) / given.seconds
+            with_page = _cpu(pids, arguments.seconds)
+            shown = (sum(page.evaluate(_FRAMES)) - frames) / arguments.seconds
             print(f"{shown:.0f} frames/s in the page", file=sys.stderr)
             pairs.append((without, with_page))
             page.close()
             time.sleep(4.0)  # the server makes video for 3 s after the last request
         browser.close()
-    dropped = {one["id"]: one["dropped"] for one in _get(url, "api/v1/sources") if sum(one["dropped"].values())}
+    sources = _get(url, "api/v1/sources")
+    dropped = {source["id"]: source["dropped"] for source in sources if sum(source["dropped"].values())}
     print(f"dropped: {dropped or 'none'}", file=sys.stderr)
     return pairs
 
@@ -203,16 +205,16 @@ def _until(true: Any, what: str, page: Page | None = None) -> None:
 
 def _cpu(pids: list[int], seconds: float) -> list[float]:
     """The share of a core that each of these processes, with its children, uses over some seconds."""
-    begun_s = time.monotonic()
+    start_s = time.monotonic()
     before = list(map(_used_s, pids))
     time.sleep(seconds)
-    return [(_used_s(pid) - used_s) / (time.monotonic() - begun_s) for pid, used_s in zip(pids, before, strict=True)]
+    return [(_used_s(pid) - used_s) / (time.monotonic() - start_s) for pid, used_s in zip(pids, before, strict=True)]
 
 
 def _used_s(pid: int) -> float:
     server = psutil.Process(pid)
-    times = [one.cpu_times() for one in (server, *server.children(recursive=True))]
-    return sum(one.user + one.system for one in times)
+    times = [process.cpu_times() for process in (server, *server.children(recursive=True))]
+    return sum(cpu.user + cpu.system for cpu in times)
 
 
 if __name__ == "__main__":

@@ -37,10 +37,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 
-from benchmarks.decoders_alone import decoders_fps, variables
 from benchmarks.killed_process import KillSpec
 from streamkit.bench import limits, trial
 from streamkit.bench.child import results
+from streamkit.bench.decoders import decoders_fps, variables
 from streamkit.bench.inputs import clip_of, lengthen, network, scratch_folder
 from streamkit.core.child_environment import child_environment
 from streamkit.core.errors import StreamkitError
@@ -56,7 +56,7 @@ _CLASSIFIER = """
 input: {size: [224, 224], resize: stretch, scale: 1/255, mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}}
 """
 
-Found = dict[str, float | None]
+Figures = dict[str, float | None]
 """The values of one repetition, by name; the name ends in the unit."""
 
 
@@ -104,7 +104,7 @@ class Bench:
         folder: where clips, cards and records are written.
         device: `cpu`, `cuda` or `cuda:N`.
         size: how large the rows are.
-        most_streams: the largest number of streams of a load; None for no limit.
+        max_streams: the largest number of streams of a load; None for no limit.
         until_s: when the current row must end, in monotonic seconds.
         conditions: of the current row, for its figures.
         raw: what the current row's runs returned.
@@ -114,7 +114,7 @@ class Bench:
     folder: Path
     device: str
     size: Size
-    most_streams: int | None = None
+    max_streams: int | None = None
     until_s: float = math.inf
     conditions: dict[str, Any] = field(default_factory=dict)
     raw: list[dict[str, Any]] = field(default_factory=list)
@@ -125,10 +125,10 @@ class Bench:
 
     def clip(self, codec: str) -> Path:
         """The clip of a codec, repeated without encoding, in memory if there is room."""
-        given = clip_of(codec, self.data, self.folder)
-        out = self.folder / f"{codec}{given.suffix}"
+        video = clip_of(codec, self.data, self.folder)
+        out = self.folder / f"{codec}{video.suffix}"
         if not out.exists():
-            lengthen(given, out, self.size.clip_frames)
+            lengthen(video, out, self.size.clip_frames)
         return out
 
     def detector(self, dtype: str = "") -> str:
@@ -160,33 +160,33 @@ class Bench:
 
     def pipeline(self, codec: str, sources: int, stages: dict[str, Any], **source: Any) -> Path:
         """Write a pipeline of endless sources that read the codec's clip."""
-        one = {"uri": str(self.clip(codec)), "loop": True, **source}
-        plan = {"sources": {f"s{number:03d}": one for number in range(sources)}, "stages": stages}
+        options = {"uri": str(self.clip(codec)), "loop": True, **source}
+        plan = {"sources": {f"s{number:03d}": options for number in range(sources)}, "stages": stages}
         path = self.folder / "pipeline.yaml"
         path.write_text(json.dumps(plan), encoding="utf-8")
         return path
 
-    def decoders(self, codec: str, seconds: float | None = None) -> Found:
+    def decoders(self, codec: str, seconds: float | None = None) -> Figures:
         """The decoders alone, in one process and in three."""
-        found: Found = {}
+        frame_rates: Figures = {}
         for processes in (1, 3):
             fps = decoders_fps(
                 self.clip(codec), self.device, self.size.files, seconds or self.size.seconds, processes, self.until_s
             )
-            found[f"decoders_{processes}_fps"] = round(fps, 1)
-        found["decoders_fps"] = max(value for value in found.values() if value is not None)
-        return found
+            frame_rates[f"decoders_{processes}_fps"] = round(fps, 1)
+        frame_rates["decoders_fps"] = max(fps for fps in frame_rates.values() if fps is not None)
+        return frame_rates
 
     def network_fps(self, codec: str) -> float:
         """The network alone at batch 64, on one CUDA stream."""
         path = self.pipeline(codec, 1, self.stages())
         clips = {codec: str(self.clip(codec))}
         spec = limits.LimitsSpec(clips, [], [64 if self.on_gpu else 4], str(path), {}, self.device, self.size.seconds)
-        for found in results(spec, self.until_s):
-            if "error" in found:
-                raise StreamkitError(found["error"])
-            if found.get("what") == "infer":
-                return float(found["fps"])
+        for event in results(spec, self.until_s):
+            if "error" in event:
+                raise StreamkitError(event["error"])
+            if event.get("what") == "infer":
+                return float(event["fps"])
         raise StreamkitError("the network alone was not measured")
 
     def run(self, path: Path, *, live: bool = False, device: str = "", seconds: float | None = None) -> dict[str, Any]:
@@ -203,42 +203,42 @@ class Bench:
             spec.warmup_s = size.warmup_s
             spec.start_s = 120.0
         shutil.rmtree(self.folder / "out", ignore_errors=True)
-        found = trial.measure(spec, self.until_s)
-        written = sum(one.read_bytes().count(b"\n") for one in (self.folder / "out").glob("*.jsonl"))
-        self.raw.append(asdict(found))
-        if not found.error and written != found.frames_in_all:
-            found.error = f"{written} records of {found.frames_in_all} frames were written"
-        if found.error:
-            raise StreamkitError(found.error)
-        return asdict(found)
+        trial_report = trial.measure(spec, self.until_s)
+        written = sum(file.read_bytes().count(b"\n") for file in (self.folder / "out").glob("*.jsonl"))
+        self.raw.append(asdict(trial_report))
+        if not trial_report.error and written != trial_report.frames_in_all:
+            trial_report.error = f"{written} records of {trial_report.frames_in_all} frames were written"
+        if trial_report.error:
+            raise StreamkitError(trial_report.error)
+        return asdict(trial_report)
 
 
-def _live(found: dict[str, Any]) -> Found:
+def _live(report: dict[str, Any]) -> Figures:
     """What a run of cameras gives."""
-    in_all = sum(n for name, n in found["counts"].items() if "dropped" in name)
-    values = {name: found[name] for name in ("fps", "dropped", "processes", "cores_used", "gpu", "decoder")}
-    first = {"first_record_s": found["start_s"], "all_sources_s": found["all_sources_s"]}
-    return {**values, "dropped_in_all": in_all, **first, **found["latency"]}
+    in_all = sum(n for name, n in report["counts"].items() if "dropped" in name)
+    values = {name: report[name] for name in ("fps", "dropped", "processes", "cores_used", "gpu", "decoder")}
+    first = {"first_record_s": report["start_s"], "all_sources_s": report["all_sources_s"]}
+    return {**values, "dropped_in_all": in_all, **first, **report["latency"]}
 
 
 # ------------------------------------------------------------------------------------------------------------- the rows
 # Each is a generator that yields the values of one repetition after the other.
 
 
-def files(bench: Bench, codec: str) -> Iterator[Found]:
+def files(bench: Bench, codec: str) -> Iterator[Figures]:
     """Files at full speed, against the decoders alone and the network alone."""
     bench.conditions |= {"streams": bench.size.files, "codec": codec}
     infer: float | None = None
     while True:
         alone = bench.decoders(codec)
         infer = infer or bench.network_fps(codec)
-        found = bench.run(bench.pipeline(codec, bench.size.files, bench.stages()))
+        report = bench.run(bench.pipeline(codec, bench.size.files, bench.stages()))
         limit = min(alone["decoders_fps"] or 0, infer)
-        values = {name: found[name] for name in ("fps", "processes", "cores_used", "gpu", "decoder")}
-        yield {**alone, "network_fps": infer, **values, "of_limit": round(found["fps"] / limit, 4)}
+        values = {name: report[name] for name in ("fps", "processes", "cores_used", "gpu", "decoder")}
+        yield {**alone, "network_fps": infer, **values, "of_limit": round(report["fps"] / limit, 4)}
 
 
-def cameras(bench: Bench, codec: str, streams: int) -> Iterator[Found]:
+def cameras(bench: Bench, codec: str, streams: int) -> Iterator[Figures]:
     """Cameras at 30 frames per second."""
     bench.conditions |= {"streams": streams, "codec": codec, "pace_fps": bench.size.pace}
     while True:
@@ -246,16 +246,16 @@ def cameras(bench: Bench, codec: str, streams: int) -> Iterator[Found]:
         yield _live(bench.run(path, live=True))
 
 
-def _streams(bench: Bench, alone: Found) -> int:
+def _streams(bench: Bench, alone: Figures) -> int:
     """How many streams of a load the decoders serve."""
     rate = _OF_DECODERS * (alone["decoders_fps"] or 0)
     fit = max(1, math.floor(rate / bench.size.pace))
-    streams = min(fit, bench.most_streams or fit, fit if bench.on_gpu else bench.size.many)
+    streams = min(fit, bench.max_streams or fit, fit if bench.on_gpu else bench.size.many)
     bench.conditions |= {"streams": streams, "pace_fps": bench.size.pace}
     return streams
 
 
-def load(bench: Bench, codec: str) -> Iterator[Found]:
+def load(bench: Bench, codec: str) -> Iterator[Figures]:
     """A detector, a tracker and two classifiers, with as many streams as the decoders serve."""
     bench.conditions |= {"codec": codec}
     alone = bench.decoders(codec)
@@ -266,7 +266,7 @@ def load(bench: Bench, codec: str) -> Iterator[Found]:
         alone = bench.decoders(codec)
 
 
-def load_serve(bench: Bench) -> Iterator[Found]:
+def load_serve(bench: Bench) -> Iterator[Figures]:
     """The same through `run.py serve`, with a client that watches a source and asks for the page each second."""
     bench.conditions |= {"codec": "hevc"}
     streams = _streams(bench, bench.decoders("hevc"))
@@ -275,17 +275,17 @@ def load_serve(bench: Bench) -> Iterator[Found]:
         yield _served(bench, path, streams)
 
 
-def one_file(bench: Bench) -> Iterator[Found]:
+def single_file(bench: Bench) -> Iterator[Figures]:
     """One HEVC file on one decoder, and on all."""
     bench.conditions |= {"streams": 1, "codec": "hevc"}
     while True:
-        one, every = (
+        single_fps, all_fps = (
             bench.run(bench.pipeline("hevc", 1, bench.stages(), decoders=decoders))["fps"] for decoders in (1, "auto")
         )
-        yield {"one_decoder_fps": one, "auto_fps": every, "times": round(every / one, 3)}
+        yield {"one_decoder_fps": single_fps, "auto_fps": all_fps, "times": round(all_fps / single_fps, 3)}
 
 
-def first_record(bench: Bench) -> Iterator[Found]:
+def first_record(bench: Bench) -> Iterator[Figures]:
     """The command with files, until a file has the first record; the first start finds no compiled kernels."""
     bench.conditions |= {"streams": bench.size.files, "codec": "hevc"}
     path = bench.pipeline("hevc", bench.size.files, bench.stages())
@@ -304,7 +304,7 @@ def _first_record_s(bench: Bench, path: Path) -> float:
     with (bench.folder / "run.log").open("w") as log:
         process = subprocess.Popen(command, cwd=_ROOT, stdout=log, stderr=log)
     try:
-        while not any(one.stat().st_size for one in out.glob("*")):
+        while not any(file.stat().st_size for file in out.glob("*")):
             if process.poll() is not None:
                 raise StreamkitError(f"it ended without a record: {(bench.folder / 'run.log').read_text()[-2000:]}")
             if time.monotonic() > bench.until_s:
@@ -315,18 +315,19 @@ def _first_record_s(bench: Bench, path: Path) -> float:
         _end(process)
 
 
-def two_gpus(bench: Bench) -> Iterator[Found]:
+def two_gpus(bench: Bench) -> Iterator[Figures]:
     """Twice the files on two devices, against one."""
     if not bench.on_gpu or (why := gpu_trouble(1)) is not None:
         raise LeftOut("it needs two GPUs" + (f": {why}" if bench.on_gpu else ""))
     bench.conditions |= {"streams": 2 * bench.size.files, "codec": "hevc"}
     while True:
-        one = bench.run(bench.pipeline("hevc", bench.size.files, bench.stages()), device="cuda:0")["fps"]
-        two = bench.run(bench.pipeline("hevc", 2 * bench.size.files, bench.stages()), device="cuda:0,cuda:1")["fps"]
-        yield {"one_gpu_fps": one, "two_gpus_fps": two, "times": round(two / one, 3)}
+        single = bench.run(bench.pipeline("hevc", bench.size.files, bench.stages()), device="cuda:0")
+        double = bench.run(bench.pipeline("hevc", 2 * bench.size.files, bench.stages()), device="cuda:0,cuda:1")
+        times = round(double["fps"] / single["fps"], 3)
+        yield {"one_gpu_fps": single["fps"], "two_gpus_fps": double["fps"], "times": times}
 
 
-def emitters(bench: Bench) -> Iterator[Found]:
+def emitters(bench: Bench) -> Iterator[Figures]:
     """Files without and with records to MQTT."""
     from support.brokers.mqtt import MosquittoServer
 
@@ -342,8 +343,8 @@ def emitters(bench: Bench) -> Iterator[Found]:
             options = {"url": f"mqtt://streamkit:{_quoted(broker.password)}@127.0.0.1:{broker.port}", "batch": 50}
             spool = {"path": str(bench.folder / "spool")}
             stages = {**bench.stages(), "mqtt": {"from": "detect", **options, "spool": spool}}
-            found = bench.run(bench.pipeline("hevc", bench.size.files, stages))["fps"]
-            yield {"without_fps": without, "with_fps": found, "ratio": round(found / without, 4)}
+            with_fps = bench.run(bench.pipeline("hevc", bench.size.files, stages))["fps"]
+            yield {"without_fps": without, "with_fps": with_fps, "ratio": round(with_fps / without, 4)}
     finally:
         broker.kill()
 
@@ -354,7 +355,7 @@ def _quoted(text: str) -> str:
     return quote(text, safe="")
 
 
-def plain_loop(bench: Bench) -> Iterator[Found]:
+def plain_loop(bench: Bench) -> Iterator[Figures]:
     """The loop that people write: OpenCV and ONNX Runtime, one frame at a time, one stream and several."""
     size = bench.size
     bench.conditions |= {"codec": "h264", "streams": size.plain_streams, "network": "YOLOX-nano f32, batch 1"}
@@ -362,30 +363,30 @@ def plain_loop(bench: Bench) -> Iterator[Found]:
     out = bench.folder / "plain.jsonl"
     providers = {"cpu": "CPUExecutionProvider"} | ({"gpu": "CUDAExecutionProvider"} if bench.on_gpu else {})
     while True:
-        found: Found = {}
-        for (name, provider), streams in ((one, n) for one in providers.items() for n in (1, size.plain_streams)):
+        figures: Figures = {}
+        for (name, provider), streams in ((entry, n) for entry in providers.items() for n in (1, size.plain_streams)):
             words = [bench.clip("h264"), card, out, size.plain_frames, streams, provider]
             done = _output([sys.executable, "-m", "streamkit.bench.plain_loop", *map(str, words)], bench.until_s)
-            one = json.loads(done.splitlines()[-1])
-            bench.raw.append({"provider": provider, "streams": streams, **one})
+            report = json.loads(done.splitlines()[-1])
+            bench.raw.append({"provider": provider, "streams": streams, **report})
             kind = f"{name}_{'one' if streams == 1 else 'many'}"
-            found[f"{kind}_fps"] = round(one["frames"] / one["seconds"], 1)
-            found[f"{kind}_cores"] = round(one["cpu_s"] / one["seconds"], 2)
-        yield found
+            figures[f"{kind}_fps"] = round(report["frames"] / report["seconds"], 1)
+            figures[f"{kind}_cores"] = round(report["cpu_s"] / report["seconds"], 2)
+        yield figures
 
 
-def kill(bench: Bench) -> Iterator[Found]:
+def kill(bench: Bench) -> Iterator[Figures]:
     """Cameras over three processes, one of which is killed."""
     size = bench.size
     bench.conditions |= {"streams": size.many, "codec": "hevc", "pace_fps": size.pace, "processes": 3}
     while True:
         path = bench.pipeline("hevc", size.many, bench.stages(), pace=size.pace)
-        found = list(results(KillSpec(str(path), bench.device, 3, size.warmup_s, 120.0), bench.until_s))[-1]
+        report = list(results(KillSpec(str(path), bench.device, 3, size.warmup_s, 120.0), bench.until_s))[-1]
         shutil.rmtree(bench.folder / "out", ignore_errors=True)
-        bench.raw.append(found)
-        if "error" in found:
-            raise StreamkitError(found["error"])
-        yield {name: value for name, value in found.items() if name != "counts"}
+        bench.raw.append(report)
+        if "error" in report:
+            raise StreamkitError(report["error"])
+        yield {name: figure for name, figure in report.items() if name != "counts"}
 
 
 def _output(command: list[str], until_s: float) -> str:
@@ -409,7 +410,7 @@ def _output(command: list[str], until_s: float) -> str:
 # ----------------------------------------------------------------------------------------------------------- the server
 
 
-def _served(bench: Bench, path: Path, streams: int) -> Found:
+def _served(bench: Bench, path: Path, streams: int) -> Figures:
     """Serve a pipeline, measure it by its own API while a client uses it, and end it."""
     from support.broker_servers import free_port
 
@@ -430,9 +431,9 @@ def _served(bench: Bench, path: Path, streams: int) -> Found:
             before = client.metrics()
             requests = 0
             took_s = []
-            begun_s = time.monotonic()
-            while (now_s := time.monotonic()) < begun_s + bench.size.live_s:
-                for one in (
+            measuring_since_s = time.monotonic()
+            while (now_s := time.monotonic()) < measuring_since_s + bench.size.live_s:
+                for request_path in (
                     "/",
                     "/api/v1/status",
                     "/api/v1/sources",
@@ -440,18 +441,18 @@ def _served(bench: Bench, path: Path, streams: int) -> Found:
                     "/metrics",
                     "/api/v1/sources/s001/snapshot.jpg",
                 ):
-                    asked_s = time.monotonic()
-                    client.get(one if streams > 1 else one.replace("s001", "s000"))
-                    took_s.append(time.monotonic() - asked_s)
+                    request_start_s = time.monotonic()
+                    client.get(request_path if streams > 1 else request_path.replace("s001", "s000"))
+                    took_s.append(time.monotonic() - request_start_s)
                     requests += 1
                 time.sleep(max(0.0, now_s + 1 - time.monotonic()))
             after = client.metrics()
-            seconds = time.monotonic() - begun_s
+            seconds = time.monotonic() - measuring_since_s
             received = client.received
     finally:
         _end(server)
         shutil.rmtree(bench.folder / "out", ignore_errors=True)
-    found: Found = {
+    figures: Figures = {
         "fps": round((after.frames - before.frames) / seconds, 1),
         "dropped": after.dropped - before.dropped,
         "dropped_in_all": after.dropped,
@@ -461,8 +462,8 @@ def _served(bench: Bench, path: Path, streams: int) -> Found:
         "live_bytes": received,
         **after.latency_since(before),
     }
-    bench.raw.append(dict(found))
-    return found
+    bench.raw.append(dict(figures))
+    return figures
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -482,7 +483,7 @@ class _Metrics:
     dropped: float
     buckets: dict[float, float]
 
-    def latency_since(self, before: _Metrics) -> Found:
+    def latency_since(self, before: _Metrics) -> Figures:
         """p50 and p95 in milliseconds, each the bound of a bucket interpolated linearly, as Prometheus does."""
         counts = {bound: n - before.buckets.get(bound, 0) for bound, n in sorted(self.buckets.items())}
         return {f"p{q}_ms": _quantile(counts, q / 100) for q in (50, 95)}
@@ -529,10 +530,10 @@ class _Client:
     def running(self) -> int:
         """Number of sources that run and have given frames; -1 while the server does not answer."""
         try:
-            found = json.loads(self.get("/api/v1/sources"))
+            sources = json.loads(self.get("/api/v1/sources"))
         except (OSError, ValueError):
             return -1
-        return sum(one["state"] == "running" and one["frames"] > 0 for one in found)
+        return sum(source["state"] == "running" and source["frames"] > 0 for source in sources)
 
     @contextmanager
     def viewing(self, source: str) -> Iterator[None]:
@@ -584,7 +585,7 @@ def _wait_until(bench: Bench, server: subprocess.Popen[bytes], done: Callable[[]
 class Row:
     """A row: its repetitions, how many by default, and its time limit in seconds."""
 
-    work: Callable[[Bench], Iterator[Found]]
+    work: Callable[[Bench], Iterator[Figures]]
     repeat: int
     limit_s: float
 
@@ -597,7 +598,7 @@ ROWS: dict[str, Row] = {
     "load-h264": Row(lambda bench: load(bench, "h264"), 1, 180),
     "load-hevc": Row(lambda bench: load(bench, "hevc"), 1, 180),
     "load-serve": Row(load_serve, 1, 180),
-    "one-file": Row(one_file, 3, 180),
+    "one-file": Row(single_file, 3, 180),
     "first-record": Row(first_record, 3, 120),
     "two-gpus": Row(two_gpus, 2, 180),
     "emitters": Row(emitters, 3, 240),
@@ -620,10 +621,10 @@ def measure(name: str, bench: Bench, repeat: int | None, max_s: float) -> dict[s
         Its entry in the file, with what was measured before an error or the time limit.
     """
     row = ROWS[name]
-    begun_s = time.monotonic()
+    row_start_s = time.monotonic()
     wanted = repeat or row.repeat
     limit_s = min(row.limit_s, max_s)
-    bench.until_s = begun_s + limit_s
+    bench.until_s = row_start_s + limit_s
     bench.conditions = {"device": bench.device}
     bench.raw = []
     values: dict[str, list[float]] = defaultdict(list)
@@ -651,7 +652,7 @@ def measure(name: str, bench: Bench, repeat: int | None, max_s: float) -> dict[s
     finally:
         work.close()  # type: ignore[attr-defined]
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    took_s = round(time.monotonic() - begun_s, 1)
+    took_s = round(time.monotonic() - row_start_s, 1)
     return {
         "row": name,
         "at": now,
@@ -659,7 +660,7 @@ def measure(name: str, bench: Bench, repeat: int | None, max_s: float) -> dict[s
         "repetitions": done,
         "error": error,
         "conditions": bench.conditions,
-        "figures": {key: summary(found) for key, found in values.items()},
+        "figures": {key: summary(samples) for key, samples in values.items()},
         "raw": bench.raw,
     }
 
@@ -673,44 +674,45 @@ def machine(bench: Bench) -> dict[str, Any]:
     """Describe the machine: names of GPU and CPU, number of cores, driver, versions."""
     clip = {"h264": str(bench.clip("h264"))}
     path = bench.pipeline("h264", 1, bench.stages())
-    found = list(results(limits.LimitsSpec(clip, [], [], str(path), {}, bench.device, 0.1)))[-1]
-    if "error" in found:
-        raise StreamkitError(found["error"])
-    known = found["machine"]
+    report = list(results(limits.LimitsSpec(clip, [], [], str(path), {}, bench.device, 0.1)))[-1]
+    if "error" in report:
+        raise StreamkitError(report["error"])
+    description = report["machine"]
     with suppress(OSError):
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-        known["cpu"] = next(iter(re.findall(r"model name\s*:\s*(.+)", text)), None)
-    gpu = known["gpu"] or {}
-    known |= {"gpu": gpu.get("name"), "cuda": gpu.get("runtime"), "driver": driver()[1] if bench.on_gpu else None}
-    return dict(known)
+        description["cpu"] = next(iter(re.findall(r"model name\s*:\s*(.+)", text)), None)
+    gpu = description["gpu"] or {}
+    description |= {"gpu": gpu.get("name"), "cuda": gpu.get("runtime"), "driver": driver()[1] if bench.on_gpu else None}
+    return dict(description)
 
 
-def card(known: dict[str, Any]) -> str:
+def card(description: dict[str, Any]) -> str:
     """The short name of a machine's GPU, for a file: `h100`; `cpu` without one."""
-    found = re.search(r"\b[a-z]+\d+\w*\b", str(known["gpu"]).lower())
-    return found[0] if found else "cpu"
+    match = re.search(r"\b[a-z]+\d+\w*\b", str(description["gpu"]).lower())
+    return match[0] if match else "cpu"
 
 
-def opened(out: Path, known: dict[str, Any]) -> dict[str, Any]:
+def opened(out: Path, description: dict[str, Any]) -> dict[str, Any]:
     """The file's content so far, to which rows are appended.
 
     Raises:
         SystemExit: it is of another kind, or of another machine.
     """
     if not out.exists():
-        return {"schema": SCHEMA, "date": datetime.now(UTC).date().isoformat(), "machine": known, "rows": []}
-    found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
+        return {"schema": SCHEMA, "date": datetime.now(UTC).date().isoformat(), "machine": description, "rows": []}
+    content: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
     same = ("gpu", "cpu", "cores", "driver")
-    if found.get("schema") != SCHEMA or any(found["machine"].get(key) != known.get(key) for key in same):
+    if content.get("schema") != SCHEMA or any(content["machine"].get(key) != description.get(key) for key in same):
         raise SystemExit(f"{out} has figures of another machine or of another kind; name another file with --out")
-    return found
+    return content
 
 
-def told(entry: dict[str, Any]) -> str:
+def as_line(entry: dict[str, Any]) -> str:
     """A measured row as a line of text."""
     parts = [
-        f"{key} {found['median']:g}" + (f" ({found['low']:g} to {found['high']:g})" if len(found["values"]) > 1 else "")
-        for key, found in entry["figures"].items()
+        f"{key} {figure['median']:g}"
+        + (f" ({figure['low']:g} to {figure['high']:g})" if len(figure["values"]) > 1 else "")
+        for key, figure in entry["figures"].items()
     ]
     error = f"; {entry['error']}" if entry["error"] else ""
     return f"{entry['row']}, {entry['repetitions']} times in {entry['took_s']:g} s: {', '.join(parts)}{error}"
@@ -735,33 +737,33 @@ def main() -> int:
     parser.add_argument(
         "--max", type=float, default=math.inf, help="seconds in all; rows that do not fit are cut short"
     )
-    given = parser.parse_args()
-    names = given.rows.split(",")
+    arguments = parser.parse_args()
+    names = arguments.rows.split(",")
     if unknown := [name for name in names if name not in ROWS]:
         parser.error(f"no rows {', '.join(unknown)}; there are {', '.join(ROWS)}")
-    if given.data is None or not given.data.is_dir():
+    if arguments.data is None or not arguments.data.is_dir():
         parser.error("--data must be a folder with videos/ and models/")
     _compile_modules()
-    until_s = time.monotonic() + given.max
+    until_s = time.monotonic() + arguments.max
     failed = False
     with scratch_folder() as folder:
-        size = CPU if given.device == "cpu" else GPU
-        bench = Bench(given.data.resolve(), Path(folder), given.device, size, given.streams)
-        known = machine(bench)
-        out = given.out or _ROOT / "docs" / "figures" / f"{datetime.now(UTC).date()}-{card(known)}.json"
-        content = opened(out, known)
+        size = CPU if arguments.device == "cpu" else GPU
+        bench = Bench(arguments.data.resolve(), Path(folder), arguments.device, size, arguments.streams)
+        description = machine(bench)
+        out = arguments.out or _ROOT / "docs" / "figures" / f"{datetime.now(UTC).date()}-{card(description)}.json"
+        content = opened(out, description)
         for name in names:
             left_s = until_s - time.monotonic()
             if left_s <= 0:
                 print(f"{name}: skipped, the time is up", flush=True)
                 continue
-            entry = measure(name, bench, given.repeat, left_s)
+            entry = measure(name, bench, arguments.repeat, left_s)
             content["rows"].append(entry)
             part = out.with_suffix(".part")
             part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
             part.replace(out)
             failed |= bool(entry["error"]) and not entry["figures"] and not entry["error"].startswith(_LEFT_OUT)
-            print(told(entry), flush=True)
+            print(as_line(entry), flush=True)
     return int(failed)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from io import StringIO
@@ -37,7 +37,7 @@ _NAMES = {
     "load-hevc": "detector, tracker, 2 classifiers, HEVC",
     "load-serve": "the same with `serve` and a viewer, HEVC",
 }
-_MINE = "#2f81c7"
+_OURS = "#2f81c7"
 _LIMIT = "#8b949e"
 _OTHER = "#d9822b"
 _PALE = "#8ec1ea"
@@ -64,13 +64,13 @@ class Figure:
 
     def value(self, name: str) -> float | None:
         """The median of a value; None if it was not measured."""
-        found = self.entry["figures"].get(name)
-        return None if found is None else float(found["median"])
+        summary = self.entry["figures"].get(name)
+        return None if summary is None else float(summary["median"])
 
     def span(self, name: str) -> tuple[float, float]:
         """The range of a value."""
-        found = self.entry["figures"][name]
-        return float(found["low"]), float(found["high"])
+        summary = self.entry["figures"][name]
+        return float(summary["low"]), float(summary["high"])
 
     @property
     def lossy(self) -> bool:
@@ -80,8 +80,8 @@ class Figure:
     @property
     def card(self) -> str:
         """The short name of the GPU."""
-        found = re.search(r"\b[A-Z]+\d+\w*\b", str(self.machine["gpu"]))
-        return found[0] if found else str(self.machine["gpu"])
+        match = re.search(r"\b[A-Z]+\d+\w*\b", str(self.machine["gpu"]))
+        return match[0] if match else str(self.machine["gpu"])
 
     @property
     def source(self) -> str:
@@ -108,16 +108,16 @@ Figures = dict[str, Figure]
 
 def newest(folder: Path) -> Figures:
     """The newest figure of each row, from the JSON files of a folder; those of a CPU do not count."""
-    found: Figures = {}
+    figures: Figures = {}
     for path in sorted(folder.glob("*.json")):
         content = json.loads(path.read_text(encoding="utf-8"))
         if content.get("schema") != SCHEMA or not content["machine"].get("gpu"):
             continue
         for entry in content["rows"]:
-            known = found.get(entry["row"])
-            if entry["figures"] and (known is None or entry["at"] >= known.entry["at"]):
-                found[entry["row"]] = Figure(entry["row"], entry, path.name, content["machine"])
-    return found
+            earlier = figures.get(entry["row"])
+            if entry["figures"] and (earlier is None or entry["at"] >= earlier.entry["at"]):
+                figures[entry["row"]] = Figure(entry["row"], entry, path.name, content["machine"])
+    return figures
 
 
 # ----------------------------------------------------------------------------------------------------------- the tables
@@ -150,17 +150,19 @@ def _of(figures: Figures, names: Iterable[str]) -> Iterator[Figure]:
 def streams_table(figures: Figures) -> str:
     """Streams per GPU, against what its decoders alone give."""
     rows = []
-    for one in _of(figures, _NAMES):
-        fps = one.value("fps")
-        limit = one.value("decoders_fps")
-        fps = fps if fps is not None else one.streams * _STREAM_FPS
-        share = one.streams * _STREAM_FPS if not one.row.startswith("files") else fps
-        rates = _ranged(one, "fps") or _number(fps)
+    for figure in _of(figures, _NAMES):
+        fps = figure.value("fps")
+        limit = figure.value("decoders_fps")
+        fps = fps if fps is not None else figure.streams * _STREAM_FPS
+        share = figure.streams * _STREAM_FPS if not figure.row.startswith("files") else fps
+        rates = _ranged(figure, "fps") or _number(fps)
         of = f"{share / limit:.2f}" if limit else ""
-        theirs = _number(_DEEPSTREAM.get(one.row)) if _comparable(one) else ""
-        rows.append((one.name, str(one.streams), _dropped(one), rates, _number(limit), of, theirs, one.source))
+        theirs = _number(_DEEPSTREAM.get(figure.row)) if _comparable(figure) else ""
+        rows.append(
+            (figure.name, str(figure.streams), _dropped(figure), rates, _number(limit), of, theirs, figure.source)
+        )
     text = _table("pipeline | streams | dropped | frames/s | decoders alone | of them | DeepStream | measured", rows)
-    return text + _lines(_one_file(figures), _two_gpus(figures))
+    return text + _lines(_single_file(figures), _two_gpus(figures))
 
 
 def _comparable(figure: Figure) -> bool:
@@ -168,25 +170,25 @@ def _comparable(figure: Figure) -> bool:
 
 
 def _lines(*lines: str) -> str:
-    given = [line for line in lines if line]
-    return "\n" + "".join(f"- {line}\n" for line in given) if given else ""
+    sentences = [line for line in lines if line]
+    return "\n" + "".join(f"- {line}\n" for line in sentences) if sentences else ""
 
 
-def _one_file(figures: Figures) -> str:
-    if (one := figures.get("one-file")) is None:
+def _single_file(figures: Figures) -> str:
+    if (figure := figures.get("one-file")) is None:
         return ""
     return (
-        f"One HEVC file: {_ranged(one, 'one_decoder_fps')} frames/s on one decoder, {_ranged(one, 'auto_fps')} with "
-        f"`decoders: auto` ({one.source})."
+        f"One HEVC file: {_ranged(figure, 'one_decoder_fps')} frames/s on one decoder, {_ranged(figure, 'auto_fps')} "
+        f"with `decoders: auto` ({figure.source})."
     )
 
 
 def _two_gpus(figures: Figures) -> str:
-    if (one := figures.get("two-gpus")) is None:
+    if (figure := figures.get("two-gpus")) is None:
         return ""
     return (
-        f"Two GPUs with 28 HEVC files: {_ranged(one, 'two_gpus_fps')} frames/s; one with 14: "
-        f"{_ranged(one, 'one_gpu_fps')} ({one.source})."
+        f"Two GPUs with 28 HEVC files: {_ranged(figure, 'two_gpus_fps')} frames/s; one with 14: "
+        f"{_ranged(figure, 'one_gpu_fps')} ({figure.source})."
     )
 
 
@@ -196,42 +198,42 @@ _LIVE = ("cameras-100", "cameras-200", "load-h264", "load-hevc", "load-serve")
 def latency_table(figures: Figures) -> str:
     """Latency and drops of cameras."""
     rows = []
-    for one in _of(figures, _LIVE):
-        times = [_ranged(one, f"p{q}_ms", ".0f", " ms") for q in (50, 95, 99)]
-        first = _ranged(one, "all_sources_s", ".0f", " s")
-        rows.append((one.name, str(one.streams), _dropped(one), *times, first, one.source))
+    for figure in _of(figures, _LIVE):
+        times = [_ranged(figure, f"p{q}_ms", ".0f", " ms") for q in (50, 95, 99)]
+        first = _ranged(figure, "all_sources_s", ".0f", " s")
+        rows.append((figure.name, str(figure.streams), _dropped(figure), *times, first, figure.source))
     text = _table("pipeline | streams | dropped | p50 | p95 | p99 | all running after | measured", rows)
     return text + _lines(_first_record(figures), _kill(figures))
 
 
 def _dropped(figure: Figure) -> str:
     """Drops in each repetition."""
-    found = figure.entry["figures"].get("dropped")
-    if found is None:
+    summary = figure.entry["figures"].get("dropped")
+    if summary is None:
         return ""
     return (
-        "0" + f" in each of {len(found['values'])} runs" * (len(found["values"]) > 1)
-        if not found["high"]
-        else ("; ".join(f"{value:,.0f}" for value in found["values"]))
+        "0" + f" in each of {len(summary['values'])} runs" * (len(summary["values"]) > 1)
+        if not summary["high"]
+        else ("; ".join(f"{dropped:,.0f}" for dropped in summary["values"]))
     )
 
 
 def _first_record(figures: Figures) -> str:
-    if (one := figures.get("first-record")) is None:
+    if (figure := figures.get("first-record")) is None:
         return ""
-    cold = _ranged(one, "cold_first_record_s", ".1f", " s")
-    warm = _ranged(one, "first_record_s", ".1f", " s")
+    cold = _ranged(figure, "cold_first_record_s", ".1f", " s")
+    warm = _ranged(figure, "first_record_s", ".1f", " s")
     parts = [f"{warm} with compiled kernels on disk"] * bool(warm) + [f"{cold} without"] * bool(cold)
-    return f"First record of 14 files after {', '.join(parts)} ({one.source})."
+    return f"First record of 14 files after {', '.join(parts)} ({figure.source})."
 
 
 def _kill(figures: Figures) -> str:
-    if (one := figures.get("kill")) is None:
+    if (figure := figures.get("kill")) is None:
         return ""
     return (
-        f"One of three processes killed, {one.streams} HEVC cameras: its sources give frames again after "
-        f"{_ranged(one, 'back_s', '.1f', ' s')}; the others' p95 is {_ranged(one, 'p95_others_ms', '.0f', ' ms')} "
-        f"meanwhile ({one.source})."
+        f"One of three processes killed, {figure.streams} HEVC cameras: its sources give frames again after "
+        f"{_ranged(figure, 'back_s', '.1f', ' s')}; the others' p95 is "
+        f"{_ranged(figure, 'p95_others_ms', '.0f', ' ms')} meanwhile ({figure.source})."
     )
 
 
@@ -246,22 +248,22 @@ def cost_rows(figures: Figures) -> list[tuple[str, str, float, int, float | None
                     text = f"plain loop, {how}"
                     cores = plain.value(f"{name}_{kind}_cores")
                     rows.append((text, f"{title}, H.264", fps, int(fps // _STREAM_FPS), cores, plain.source))
-    for one in _of(figures, ("files-h264", "files-hevc", "load-h264", "load-hevc")):
-        fps = one.value("fps")
-        what = "detector" if one.row.startswith("files") else "detector, tracker, 2 classifiers"
-        codec = "HEVC" if one.row.endswith("hevc") else "H.264"
+    for figure in _of(figures, ("files-h264", "files-hevc", "load-h264", "load-hevc")):
+        fps = figure.value("fps")
+        what = "detector" if figure.row.startswith("files") else "detector, tracker, 2 classifiers"
+        codec = "HEVC" if figure.row.endswith("hevc") else "H.264"
         rows.append(
             (
                 f"streamkit, {what}",
-                f"{one.card}, {codec}",
-                fps or one.streams * _STREAM_FPS,
-                one.streams,
-                one.value("cores_used"),
-                one.source,
+                f"{figure.card}, {codec}",
+                fps or figure.streams * _STREAM_FPS,
+                figure.streams,
+                figure.value("cores_used"),
+                figure.source,
             )
         )
-        if one.row in _DEEPSTREAM and _comparable(one):
-            streams = _DEEPSTREAM[one.row]
+        if figure.row in _DEEPSTREAM and _comparable(figure):
+            streams = _DEEPSTREAM[figure.row]
             rows.append(
                 (f"DeepStream 7.0, {what}", f"H100, {codec}", streams * _STREAM_FPS, streams, None, "second-hand")
             )
@@ -287,11 +289,11 @@ def cost_table(figures: Figures) -> str:
 
 
 def _emitters(figures: Figures) -> str:
-    if (one := figures.get("emitters")) is None:
+    if (figure := figures.get("emitters")) is None:
         return ""
     return (
-        f"Records to MQTT: {_ranged(one, 'with_fps')} frames/s with, {_ranged(one, 'without_fps')} without, 14 HEVC "
-        f"files ({one.source})."
+        f"Records to MQTT: {_ranged(figure, 'with_fps')} frames/s with, {_ranged(figure, 'without_fps')} without, 14 "
+        f"HEVC files ({figure.source})."
     )
 
 
@@ -299,19 +301,24 @@ TABLES: dict[str, Callable[[Figures], str]] = {"streams": streams_table, "latenc
 
 
 def page(text: str, figures: Figures) -> str:
-    """The page with fresh tables between its markers.
+    """The page with fresh tables between its markers; see `with_tables`."""
+    return with_tables(text, {name: table(figures) for name, table in TABLES.items()})
+
+
+def with_tables(text: str, tables: Mapping[str, str]) -> str:
+    """A page with these tables between its markers, by name.
 
     Raises:
         ValueError: a marker is missing.
     """
-    for name, table in TABLES.items():
+    for name, table in tables.items():
         begin = f"<!-- {name} -->\n"
         end = f"<!-- /{name} -->\n"
-        before, found, rest = text.partition(begin)
-        _, closed, after = rest.partition(end)
-        if not (found and closed):
+        before, opening, rest = text.partition(begin)
+        _, closing, after = rest.partition(end)
+        if not (opening and closing):
             raise ValueError(f"the page has no {begin.strip()} and {end.strip()}")
-        text = f"{before}{begin}{table(figures)}{end}{after}"
+        text = f"{before}{begin}{table}{end}{after}"
     return text
 
 
@@ -349,7 +356,7 @@ def _svg(figure: Any) -> str:
         f"<style>text{{fill:{_LIGHT[1]}!important}}@media (prefers-color-scheme:dark){{"
         f"text{{fill:{_DARK[1]}!important}}#patch_1 path{{fill:{_DARK[0]}!important}}}}</style>"
     )
-    return re.sub(r"(<svg [^>]*>)", lambda found: f"{found[1]}\n {style}", text, count=1)
+    return re.sub(r"(<svg [^>]*>)", lambda tag: f"{tag[1]}\n {style}", text, count=1)
 
 
 def _bars(
@@ -372,18 +379,18 @@ def streams_plot(figures: Figures) -> str:
     """Streams per GPU as bars, with what the decoders alone give, and DeepStream's published figures."""
     rows = list(_of(figures, _NAMES))
     figure, axes = _canvas(len(rows))
-    for label, color, lossy in (("streamkit", _MINE, False), ("streamkit with drops", _LOSSY, True)):
-        found = [(n, one.streams) for n, one in enumerate(rows) if one.lossy is lossy]
-        if found:
-            _bars(axes, *zip(*found, strict=True), color, label, place="center")
-    limits = [(n, limit / _STREAM_FPS) for n, one in enumerate(rows) if (limit := one.value("decoders_fps"))]
-    theirs = [(n, _DEEPSTREAM[one.row]) for n, one in enumerate(rows) if one.row in _DEEPSTREAM and _comparable(one)]
+    for label, color, lossy in (("streamkit", _OURS, False), ("streamkit with drops", _LOSSY, True)):
+        points = [(n, row.streams) for n, row in enumerate(rows) if row.lossy is lossy]
+        if points:
+            _bars(axes, *zip(*points, strict=True), color, label, place="center")
+    limits = [(n, limit / _STREAM_FPS) for n, row in enumerate(rows) if (limit := row.value("decoders_fps"))]
+    theirs = [(n, _DEEPSTREAM[row.row]) for n, row in enumerate(rows) if row.row in _DEEPSTREAM and _comparable(row)]
     for points, color, label in ((limits, _LIMIT, "decoders alone"), (theirs, _OTHER, "DeepStream 7.0, H100")):
         if points:
             where, values = zip(*points, strict=True)
             gid = f"mark-{label.split()[0]}"
             axes.scatter(values, where, marker="|", s=420, linewidths=3, color=color, label=label, zorder=3, gid=gid)
-    axes.set_yticks(range(len(rows)), [f"{one.name.replace('`', '')}  ({one.card})" for one in rows])
+    axes.set_yticks(range(len(rows)), [f"{row.name.replace('`', '')}  ({row.card})" for row in rows])
     axes.set_xlabel("streams of 1080p at 30 frames/s on one GPU")
     axes.margins(x=0.12)
     figure.legend(loc="outside upper center", ncols=4, frameon=False)
@@ -392,14 +399,16 @@ def streams_plot(figures: Figures) -> str:
 
 def latency_plot(figures: Figures) -> str:
     """p50, p95 and p99 of cameras."""
-    rows = [one for one in _of(figures, _LIVE) if one.value("p95_ms") is not None]
+    rows = [row for row in _of(figures, _LIVE) if row.value("p95_ms") is not None]
     figure, axes = _canvas(len(rows) * 2)
-    for n, (quantile, color) in enumerate((("p50", _PALE), ("p95", _MINE), ("p99", _LIMIT))):
-        found = [(at, value) for at, one in enumerate(rows) if (value := one.value(f"{quantile}_ms")) is not None]
-        if found:
-            at, values = zip(*found, strict=True)
-            _bars(axes, [one + 0.27 * (n - 1) for one in at], values, color, quantile, 0.25)
-    titles = [f"{one.name.replace('`', '')}\n{one.streams} streams  ({one.card})" for one in rows]
+    for n, (quantile, color) in enumerate((("p50", _PALE), ("p95", _OURS), ("p99", _LIMIT))):
+        points = [
+            (at, latency_ms) for at, row in enumerate(rows) if (latency_ms := row.value(f"{quantile}_ms")) is not None
+        ]
+        if points:
+            places, values = zip(*points, strict=True)
+            _bars(axes, [place + 0.27 * (n - 1) for place in places], values, color, quantile, 0.25)
+    titles = [f"{row.name.replace('`', '')}\n{row.streams} streams  ({row.card})" for row in rows]
     axes.set_yticks(range(len(rows)), titles)
     axes.set_xlabel("milliseconds from when a frame is due until its record is written")
     axes.margins(x=0.12)
@@ -411,10 +420,10 @@ def cost_plot(figures: Figures) -> str:
     """Frames per second of one machine: the plain loop, streamkit, DeepStream."""
     rows = cost_rows(figures)
     figure, axes = _canvas(len(rows))
-    for label, color in (("plain loop", _LIMIT), ("streamkit", _MINE), ("DeepStream", _OTHER)):
-        mine = [(at, row[2]) for at, row in enumerate(rows) if row[0].startswith(label)]
-        if mine:
-            at, values = zip(*mine, strict=True)
+    for label, color in (("plain loop", _LIMIT), ("streamkit", _OURS), ("DeepStream", _OTHER)):
+        points = [(at, row[2]) for at, row in enumerate(rows) if row[0].startswith(label)]
+        if points:
+            at, values = zip(*points, strict=True)
             _bars(axes, at, values, color, label)
     axes.set_yticks(range(len(rows)), [f"{what}  ({where})" for what, where, *_ in rows])
     axes.set_xlabel("frames/s of 1080p video, one GPU")

@@ -82,9 +82,9 @@ def measure(
 
 def _timed(run: Callable[[], tuple[int, float]]) -> tuple[int, float, float]:
     """The frames of a run, its frames per second, and its milliseconds of CPU time per frame."""
-    begun_s = time.process_time()
+    start_s = time.process_time()
     frames, fps = run()
-    return frames, fps, (time.process_time() - begun_s) * 1e3 / frames
+    return frames, fps, (time.process_time() - start_s) * 1e3 / frames
 
 
 def _without(pipeline: dict[str, Any], device: str, limit: int) -> tuple[int, float]:
@@ -110,9 +110,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--limit", type=int, default=400)
     parser.add_argument("--pairs", type=int, default=5)
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     print(HEAD)
-    for row in measure(given.videos, model=given.model, device=given.device, limit=given.limit, pairs=given.pairs):
+    for row in measure(
+        options.videos, model=options.model, device=options.device, limit=options.limit, pairs=options.pairs
+    ):
         print(row)
 
 

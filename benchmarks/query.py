@@ -76,13 +76,13 @@ def _parts(
     xy = rng.integers(0, 60_000, (objects, 2)) / 100
     boxes = np.hstack([xy, xy + rng.integers(1000, 20_000, (objects, 2)) / 100]).astype(np.float32)
     score = (rng.integers(2500, 10_000, objects) / 10_000).astype(np.float32)
-    made = {
+    objects_columns = {
         "key": [key] * objects,
         "source": [source] * objects,
         "frame": frame,
         "pts_s": frame / 25,
         "stage": ["detect"] * objects,
-        "label": [LABELS[one] for one in kind],
+        "label": [LABELS[class_id] for class_id in kind],
         "class_id": kind,
         "score": score,
         "damaged": np.zeros(objects, bool),
@@ -92,7 +92,7 @@ def _parts(
     }
     counts = np.bincount(frame, minlength=frames).astype(np.int32)
     every = np.arange(frames, dtype=np.int32)
-    shown = {
+    frames_columns = {
         "key": [key] * frames,
         "source": [source] * frames,
         "frame": every,
@@ -121,20 +121,20 @@ def _parts(
         "pipeline": "0123456789abcdef",
     }
     return {
-        "objects": pa.table(made, schemas["objects"]),
-        "frames": pa.table(shown, schemas["frames"]),
+        "objects": pa.table(objects_columns, schemas["objects"]),
+        "frames": pa.table(frames_columns, schemas["frames"]),
         "files": pa.Table.from_pylist([row], schemas["files"]),
     }
 
 
 def seconds_of(folder: Path, sql: str) -> float:
     """Seconds of a query, with the check of the index."""
-    begun = time.perf_counter()
+    start_s = time.perf_counter()
     location = DatasetLocation(str(folder))
     with Database(index_of(location), labels_of(location)) as database:
         for _ in database.query(sql).batches():
             pass
-    return time.perf_counter() - begun
+    return time.perf_counter() - start_s
 
 
 def main() -> None:
@@ -151,16 +151,16 @@ def main() -> None:
             make(folder, args.files, args.frames, args.objects)
         (folder / "index.duckdb").unlink(missing_ok=True)
         for what in ("make the index", "find it up to date"):
-            begun = time.perf_counter()
+            start_s = time.perf_counter()
             index = index_of(DatasetLocation(str(folder)))
-            print(f"{time.perf_counter() - begun:8.2f} s   {what}")
+            print(f"{time.perf_counter() - start_s:8.2f} s   {what}")
         print(f"{index.stat().st_size / 2**20:8.0f} MiB the index")
         for name, sql in QUERIES.items():
             print(f"{statistics.median(seconds_of(folder, sql) for _ in range(5)):8.2f} s   {name}")
         make(folder, 100, args.frames, args.objects, first=len(list((folder / "files").iterdir())))
-        begun = time.perf_counter()
+        start_s = time.perf_counter()
         index_of(DatasetLocation(str(folder)))
-        print(f"{time.perf_counter() - begun:8.2f} s   take 100 more files")
+        print(f"{time.perf_counter() - start_s:8.2f} s   take 100 more files")
 
 
 if __name__ == "__main__":

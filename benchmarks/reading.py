@@ -32,14 +32,14 @@ class Score:
 
     Attributes:
         exact: share of tracks whose last text is right.
-        told: share of tracks with an event.
+        reported: share of tracks with an event.
         wrong: number of events with a wrong text.
         single: share of single readings that are right, after normalization and repair.
         calls: runs of the network per track and second.
     """
 
     exact: float
-    told: float
+    reported: float
     wrong: int
     single: float
     calls: float
@@ -49,15 +49,15 @@ def film(text: str, height: float, rng: np.random.Generator, fps: float = 25.0, 
     """Draw a track of 2 s, with its box and, if wanted, its corners as a rotated box."""
     high = int(2.6 * height) // 2 * 2 + 20
     track = PlateTrack(text, height, rng, (int(7 * height) // 2 * 2 + 40, high))
-    made = []
+    film_frames = []
     for n in range(int(SECONDS * fps)):
         picture = track.frame(n / (SECONDS * fps - 1))
         (frame,) = frames(1, pixels=np.repeat(picture[:, :, None], 3, 2), start=n, step_s=1 / fps)
         box = np.concatenate([track.corners.min(0), track.corners.max(0)])
         extra = {"corners": track.corners[None].astype(np.float32)} if corners else {}
         frame.detections = detections([box], track_id=[1], label=["plate"], **extra)
-        made.append(frame)
-    return made
+        film_frames.append(frame)
+    return film_frames
 
 
 def score(
@@ -76,7 +76,7 @@ def score(
     readings = list[str]()
     single = 0
     exact = 0
-    told = 0
+    reported = 0
     wrong = 0
 
     class Read(read.Read):
@@ -91,14 +91,14 @@ def score(
         first = len(readings)
         stage = Read(model=card, of=Of("detect"), **{"pattern": PATTERN, **options})
         done = run_stage(stage, film(text, height, rng, fps, corners), batch=batch, stage_id="plate")
-        found = done[-1].detections.extra["attributes"][0]
-        exact += found is not None and found["plate"]["label"] == plain
+        attributes = done[-1].detections.extra["attributes"][0]
+        exact += attributes is not None and attributes["plate"]["label"] == plain
         events = [event for frame in done for event in frame.events]
-        told += bool(events)
+        reported += bool(events)
         wrong += sum(event.data["value"] != plain for event in events)
-        single += sum(one == plain for one in readings[first:])
+        single += sum(reading == plain for reading in readings[first:])
     calls = len(readings)
-    return Score(exact / tracks, told / tracks, wrong, single / max(1, calls), calls / tracks / SECONDS)
+    return Score(exact / tracks, reported / tracks, wrong, single / max(1, calls), calls / tracks / SECONDS)
 
 
 def main() -> None:
@@ -117,8 +117,14 @@ def main() -> None:
         + "|"
     )
     for height in map(float, options.heights.split(",")):
-        one = score(card, height, options.tracks, options.seed, corners=not options.box)
-        cells = f"{height:g} px", f"{one.single:.3f}", f"{one.exact:.3f}", f"{one.calls:.2f}", str(one.wrong)
+        scores = score(card, height, options.tracks, options.seed, corners=not options.box)
+        cells = (
+            f"{height:g} px",
+            f"{scores.single:.3f}",
+            f"{scores.exact:.3f}",
+            f"{scores.calls:.2f}",
+            str(scores.wrong),
+        )
         print(f"| {' | '.join(cells)} |", flush=True)
 
 

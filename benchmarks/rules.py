@@ -88,17 +88,17 @@ def batches(sources: int, objects: int, n: int) -> Iterator[Batch]:
 
 def measure(kind: str, rules: int, sources: int, objects: int, n: int) -> tuple[list[float], int]:
     """Seconds that each batch took, without the first tenth, and the number of events."""
-    made = engine(kind, rules)
+    rule_engine = engine(kind, rules)
     slots = {f"s{i}": i for i in range(sources)}
     for slot in slots.values():
-        made.begin(slot)
-    found = []
+        rule_engine.begin(slot)
+    times_s = []
     events = 0
     for batch in batches(sources, objects, n):
-        begun = time.thread_time()
-        events += sum(1 for _ in made.step(batch, slots))
-        found.append(time.thread_time() - begun)
-    return found[n // 10 :], events
+        start_s = time.thread_time()
+        events += sum(1 for _ in rule_engine.step(batch, slots))
+        times_s.append(time.thread_time() - start_s)
+    return times_s[n // 10 :], events
 
 
 def main() -> None:
@@ -109,9 +109,9 @@ def main() -> None:
     args = parser.parse_args()
     print(f"{args.rules} rules, {args.sources} sources, {args.objects} objects on each frame")
     for kind in KINDS:
-        found, events = measure(kind, args.rules, args.sources, args.objects, args.batches)
-        middle, most = np.percentile(found, [50, 95]) * 1e3
-        print(f"{kind:<10} {middle:6.2f} ms per batch, 95th percentile {most:.2f} ms; {events} events")
+        times_s, events = measure(kind, args.rules, args.sources, args.objects, args.batches)
+        median_ms, p95_ms = np.percentile(times_s, [50, 95]) * 1e3
+        print(f"{kind:<10} {median_ms:6.2f} ms per batch, 95th percentile {p95_ms:.2f} ms; {events} events")
 
 
 if __name__ == "__main__":

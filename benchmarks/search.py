@@ -80,10 +80,10 @@ def main() -> None:
                 with Database(path, ()) as database:
                     before = time.perf_counter()
                     cpu = resource.getrusage(resource.RUSAGE_SELF)
-                    found = list(database.like(vector, None, where, 50))
+                    tracks = list(database.like(vector, None, where, 50))
                     after = resource.getrusage(resource.RUSAGE_SELF)
                     spent = after.ru_utime + after.ru_stime - cpu.ru_utime - cpu.ru_stime
-                    print(f"{what}: {len(found)} tracks, {time.perf_counter() - before:.2f} s, CPU {spent:.2f} s")
+                    print(f"{what}: {len(tracks)} tracks, {time.perf_counter() - before:.2f} s, CPU {spent:.2f} s")
 
 
 if __name__ == "__main__":

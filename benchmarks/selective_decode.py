@@ -81,7 +81,7 @@ def rows(path: str, device: Device, *, threads: int = 1, rounds: int = 3) -> Ite
     whole_s = 0.0
     for way, part in ways:
         reads = [_read(path, device, threads, **part) for _ in range(rounds)]
-        seconds = statistics.median(one[2] for one in reads)
+        seconds = statistics.median(read[2] for read in reads)
         whole_s = whole_s or seconds
         frames, decoded, _ = reads[0]
         yield DecodeMeasurement(Path(path).name, way, frames, decoded, seconds, whole_s / seconds)
@@ -100,13 +100,13 @@ def _read(
     counters = Counters()
     sampler = FrameSampler(every, fps) if every > 1 or fps is not None else None
     taken = FrameSampler(every, fps)
-    begun_s = clock()
+    start_s = clock()
     with closing(VideoReader(path, device, shared_pool(device), counters, threads=threads)) as reader:
         seen = frames = 0
         for number, frame in reader.frames(sampler=sampler, **part):
             seen = seen + 1
             frames = frames + taken.accepts(number, frame.pts_s)
-    return frames, seen + counters[UNWANTED], clock() - begun_s
+    return frames, seen + counters[UNWANTED], clock() - start_s
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -118,11 +118,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
-    given = parser.parse_args(arguments)
-    device = choose(given.device)
+    options = parser.parse_args(arguments)
+    device = choose(options.device)
     print(HEAD)
-    for path in given.videos:
-        for row in rows(path, device, threads=given.threads, rounds=given.rounds):
+    for path in options.videos:
+        for row in rows(path, device, threads=options.threads, rounds=options.rounds):
             print(row, flush=True)
 
 

@@ -60,7 +60,7 @@ class Log:
     """Slow calls and garbage collections, with their times since the start."""
 
     def __init__(self) -> None:
-        self.begun_s = time.monotonic()
+        self.start_s = time.monotonic()
         self.calls: list[tuple[float, float, str, str]] = []
         self.total: Counter[str] = Counter()
         self.spent_s: dict[str, float] = defaultdict(float)
@@ -68,13 +68,13 @@ class Log:
         self._collecting_s = 0.0
 
     def at(self, now_s: float) -> float:
-        return round(now_s - self.begun_s, 3)
+        return round(now_s - self.start_s, 3)
 
-    def add(self, name: str, begun_s: float, took_s: float) -> None:
+    def add(self, name: str, start_s: float, took_s: float) -> None:
         self.total[name] += 1
         self.spent_s[name] += took_s
         if took_s >= _LONG_S:
-            self.calls.append((self.at(begun_s), round(took_s * 1e3, 1), name, threading.current_thread().name))
+            self.calls.append((self.at(start_s), round(took_s * 1e3, 1), name, threading.current_thread().name))
 
     def watch(self, place: str) -> None:
         """Time every call of `module:name`."""
@@ -82,8 +82,8 @@ class Log:
         try:
             owner: Any = __import__(module, fromlist=["_"])
             *path, last = names.split(".")
-            for one in path:
-                owner = getattr(owner, one)
+            for part in path:
+                owner = getattr(owner, part)
             call = getattr(owner, last)
         except (ImportError, AttributeError) as error:
             print(f"not watched: {place}: {error}", file=sys.stderr)
@@ -91,11 +91,11 @@ class Log:
 
         @functools.wraps(call)
         def timed(*args: Any, **kwargs: Any) -> Any:
-            begun_s = time.monotonic()
+            start_s = time.monotonic()
             try:
                 return call(*args, **kwargs)
             finally:
-                self.add(names, begun_s, time.monotonic() - begun_s)
+                self.add(names, start_s, time.monotonic() - start_s)
 
         setattr(owner, last, timed)
 
@@ -110,13 +110,13 @@ class Log:
     def stack(self, why: str) -> None:
         """Log the stacks of all threads, equal stacks counted together."""
         frames = sys._current_frames()
-        found = Counter[str]()
+        counts = Counter[str]()
         for thread in threading.enumerate():
             if thread.ident in frames and thread is not threading.current_thread():
                 last = traceback.extract_stack(frames[thread.ident])[-3:]
                 where = " < ".join(f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in reversed(last))
-                found[f"{thread.name.partition('/')[0]}: {where}"] += 1
-        self.stacks.append((self.at(time.monotonic()), why, dict(found.most_common(12))))
+                counts[f"{thread.name.partition('/')[0]}: {where}"] += 1
+        self.stacks.append((self.at(time.monotonic()), why, dict(counts.most_common(12))))
 
 
 class Watch:
@@ -148,16 +148,16 @@ class Watch:
         shown_s = logged_s = 0.0
         worst = ""
         while not self._over.is_set():
-            begun_s = time.monotonic()
+            tick_s = time.monotonic()
             time.sleep(_TICK_S)
             now_s = time.monotonic()
-            late_s = max(late_s, now_s - begun_s - _TICK_S)
-            for one in list(self.pipeline._runners):
-                call = one.call
+            late_s = max(late_s, now_s - tick_s - _TICK_S)
+            for runner in list(self.pipeline._runners):
+                call = runner.call
                 if call is not None and now_s - call[0] > worst_s:
                     worst_s = now_s - call[0]
-                    worst = one.node.id
-            stalled = now_s - begun_s - _TICK_S > _STALL_S or worst_s > _STALL_S
+                    worst = runner.node.id
+            stalled = now_s - tick_s - _TICK_S > _STALL_S or worst_s > _STALL_S
             if stalled and now_s - logged_s > 0.25 and len(self.log.stacks) < 60:
                 logged_s = now_s
                 self.log.stack(f"lock {late_s * 1e3:.0f} ms, {worst or 'no stage'} {worst_s * 1e3:.0f} ms")
@@ -181,8 +181,8 @@ class Watch:
             counts.update(Counters.total([state.counters, state.drops]))
             counts["in"] += state.frames
             counts["out"] += state.out
-        for one in list(pipeline._runners):
-            counts.update(Counters.total([one.counters]))
+        for runner in list(pipeline._runners):
+            counts.update(Counters.total([runner.counters]))
         counts["surfaces"] = sum(map(len, self._surfaces._buffers.values()))
         new = {
             name: n - self._before[name]
@@ -206,14 +206,14 @@ class Watch:
     def _p99(self) -> float:
         from streamkit.runtime.execution.meters import Histogram
 
-        found = max(self.pipeline.latency.values(), key=lambda one: int(one.counts.sum()), default=None)
-        if found is None:
+        busiest = max(self.pipeline.latency.values(), key=lambda histogram: int(histogram.counts.sum()), default=None)
+        if busiest is None:
             return 0.0
-        counts = found.counts.copy()
-        made = Histogram()
-        made.counts = counts if self._latency is None else counts - self._latency
+        counts = busiest.counts.copy()
+        recent = Histogram()
+        recent.counts = counts if self._latency is None else counts - self._latency
         self._latency = counts
-        return made.summary()["p99_ms"] if made.counts.any() else 0.0
+        return recent.summary()["p99_ms"] if recent.counts.any() else 0.0
 
 
 def plan(args: argparse.Namespace, folder: Path) -> Path:
@@ -227,9 +227,9 @@ def plan(args: argparse.Namespace, folder: Path) -> Path:
         stages["detect"] = {"model": network(args.model, args.data, folder, args.dtype)[0]}
     stages["jsonl"] = {"path": str(folder / "out" / "{source}.jsonl")}
     source = {"uri": str(clip), "loop": True, "pace": args.fps}
-    made = {"sources": {f"s{n:03d}": source for n in range(args.sources)}, "stages": stages}
+    pipeline = {"sources": {f"s{n:03d}": source for n in range(args.sources)}, "stages": stages}
     path = folder / "pipeline.yaml"
-    path.write_text(json.dumps(made), encoding="utf-8")
+    path.write_text(json.dumps(pipeline), encoding="utf-8")
     return path
 
 
@@ -248,12 +248,12 @@ def show(log: Log, watch: Watch, everything: bool) -> None:
     for at_s, took_ms, name, thread in sorted(log.calls):
         print(f"{at_s:8.3f} {took_ms:8.1f}  {name}  [{thread}]")
     print("\nall calls: number, seconds, name")
-    for name, spent_s in sorted(log.spent_s.items(), key=lambda one: -one[1]):
+    for name, spent_s in sorted(log.spent_s.items(), key=lambda entry: -entry[1]):
         print(f"{log.total[name]:8} {spent_s:8.2f}  {name}")
     print("\nstacks of the threads in stalls")
-    for at_s, why, found in log.stacks:
+    for at_s, why, counts in log.stacks:
         print(f"{at_s:8.3f}  {why}")
-        for where, n in found.items():
+        for where, n in counts.items():
             print(f"{'':10}{n:4} x {where}")
 
 
@@ -288,7 +288,7 @@ def main() -> int:
     log = Log()
     with tempfile.TemporaryDirectory(prefix="streamkit-startup-") as name:
         path = plan(args, Path(name))
-        set_ = dict(one.split("=", 1) for one in args.set_)
+        set_ = dict(setting.split("=", 1) for setting in args.set_)
         device = choose(args.device)
         pipeline = PipelineRun(build(read(path, set_=set_, device=args.device)), device)
         for place in _WATCHED:
@@ -300,8 +300,8 @@ def main() -> int:
         def end() -> None:
             while not pipeline.ready:
                 time.sleep(0.01)
-            print(f"stages open after {time.monotonic() - log.begun_s:.1f} s")
-            log.begun_s = time.monotonic()
+            print(f"stages open after {time.monotonic() - log.start_s:.1f} s")
+            log.start_s = time.monotonic()
             time.sleep(args.seconds)
             pipeline.stop()
 
@@ -310,8 +310,13 @@ def main() -> int:
         watch.stop()
         show(log, watch, args.all)
         if args.json:
-            found = {"rows": watch.rows, "calls": sorted(log.calls), "stacks": log.stacks, "counts": pipeline.counts()}
-            args.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
+            figures = {
+                "rows": watch.rows,
+                "calls": sorted(log.calls),
+                "stacks": log.stacks,
+                "counts": pipeline.counts(),
+            }
+            args.json.write_text(json.dumps(figures, indent=1), encoding="utf-8")
         print("\n", pipeline.counts())
     return 0
 

@@ -18,7 +18,7 @@ API = "/api/v1"
 # characters of a text, items of a list, characters of an example
 _TEXT = 240
 _ITEMS = 2
-_MOST = 1600
+_MAX_CHARACTERS = 1600
 
 PIPELINE = """
 sources:
@@ -46,26 +46,26 @@ def main() -> None:
         os.chdir(folder)
         try:
             with served(PIPELINE, folder, path=folder / "pipeline.yaml") as server:
-                server.until(lambda: [one for one in server.client.get(f"{API}/events").json() if one["clip"]])
+                server.until(lambda: [event for event in server.client.get(f"{API}/events").json() if event["clip"]])
                 server.until(lambda: server.client.get(f"{API}/alarms").json()[0]["raised"])
-                found = _asked(server)
+                examples = _record_examples(server)
         finally:
             os.chdir(before)
-    FILE.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    FILE.write_text(json.dumps(examples, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _asked(server: Any) -> dict[str, dict[str, Any]]:
+def _record_examples(server: Any) -> dict[str, dict[str, Any]]:
     """The examples: by method and path as in the OpenAPI document."""
-    found: dict[str, dict[str, Any]] = {}
+    examples: dict[str, dict[str, Any]] = {}
 
     def ask(method: str, path: str, body: Any = None, query: str = "", **values: Any) -> Any:
         reply = server.client.request(method, path.format(**values) + query, json=body)
         reply.raise_for_status()
-        made = {} if body is None else {"request": cut(body)}
+        example = {} if body is None else {"request": cut(body)}
         if reply.content and reply.headers["content-type"].startswith("application/json"):
-            made["response"] = cut(reply.json())
-        found[f"{method} {path}"] = made
-        return reply.json() if "response" in made else None
+            example["response"] = cut(reply.json())
+        examples[f"{method} {path}"] = example
+        return reply.json() if "response" in example else None
 
     from support.servers import TOKEN
 
@@ -107,14 +107,14 @@ def _asked(server: Any) -> dict[str, dict[str, Any]]:
     ask("GET", f"{API}/session")
     sessions = ask("GET", f"{API}/sessions")
     ask("DELETE", f"{API}/sessions/{{id}}", id=sessions[0]["id"])
-    return _without_secrets(found)
+    return _without_secrets(examples)
 
 
-def _without_secrets(found: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def _without_secrets(examples: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """The examples with tokens that are recognizable as such."""
-    found[f"POST {API}/tokens"]["response"]["token"] = "…"
-    found[f"POST {API}/session"]["request"]["token"] = "…"
-    return found
+    examples[f"POST {API}/tokens"]["response"]["token"] = "…"
+    examples[f"POST {API}/session"]["request"]["token"] = "…"
+    return examples
 
 
 def cut(value: Any) -> Any:
@@ -122,17 +122,18 @@ def cut(value: Any) -> Any:
     if isinstance(value, str):
         return value if len(value) <= _TEXT else value[:_TEXT] + "…"
     if isinstance(value, list):
-        return [cut(one) for one in value[:_ITEMS]] if _nested(value) else value[:12]
+        return [cut(entry) for entry in value[:_ITEMS]] if _nested(value) else value[:12]
     if isinstance(value, dict):
-        kept = list(value.items())
-        if len(json.dumps(value)) > _MOST and all(isinstance(one, (dict, list)) for one in value.values()):
-            kept = kept[:1]
-        return {key: cut(one) for key, one in kept}
+        entries = list(value.items())
+        all_nested = all(isinstance(child, (dict, list)) for child in value.values())
+        if all_nested and len(json.dumps(value)) > _MAX_CHARACTERS:
+            entries = entries[:1]
+        return {key: cut(child) for key, child in entries}
     return value
 
 
 def _nested(value: list[Any]) -> bool:
-    return any(isinstance(one, (dict, list)) for one in value)
+    return any(isinstance(child, (dict, list)) for child in value)
 
 
 if __name__ == "__main__":

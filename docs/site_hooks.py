@@ -227,8 +227,8 @@ def _shown(name: str) -> str:
     """A page that shows a file, or what is in a folder."""
     path = ROOT / name
     if path.is_dir():
-        found = sorted(one.name for one in path.iterdir() if not one.name.startswith((".", "__")))
-        return "\n".join([f"# {name}/", "", *(f"- `{one}`" for one in found), ""])
+        names = sorted(child.name for child in path.iterdir() if not child.name.startswith((".", "__")))
+        return "\n".join([f"# {name}/", "", *(f"- `{child_name}`" for child_name in names), ""])
     language = _LANGUAGES.get(path.suffix, "text")
     return f'# {path.name}\n\n````{language} title="{name}"\n{path.read_text(encoding="utf-8")}````\n'
 
@@ -237,11 +237,11 @@ def relinked(place: str, text: str) -> str:
     """A page's text with its links leading to pages of the site."""
     targets = dict(_targets(place, text))
 
-    def new(found: re.Match[str]) -> str:
-        if found[1] not in targets:
-            return found[1]
-        anchor = "" if _is_note(targets[found[1]]) else "".join(found[1].partition("#")[1:])
-        return posixpath.relpath(_place(targets[found[1]]), posixpath.dirname(place) or ".") + anchor
+    def new(match: re.Match[str]) -> str:
+        if match[1] not in targets:
+            return match[1]
+        anchor = "" if _is_note(targets[match[1]]) else "".join(match[1].partition("#")[1:])
+        return posixpath.relpath(_place(targets[match[1]]), posixpath.dirname(place) or ".") + anchor
 
     return _LINK.sub(new, text)
 
@@ -329,17 +329,17 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
     return f'<div class="reference">{html}</div>' if page.file.src_uri.startswith("reference/") else html
 
 
-def _chain(found: re.Match[str]) -> str:
+def _chain(match: re.Match[str]) -> str:
     """A diagram of boxes that follow each other, as a list; others stay text, since their script is on another host."""
-    arrows = [line.split("-->") for line in found[1].splitlines() if "-->" in line]
+    arrows = [line.split("-->") for line in match[1].splitlines() if "-->" in line]
     boxes = [re.fullmatch(r'\s*(\w+)(?:\["(.*)"\])?\s*', box) for arrow in arrows for box in arrow]
     named = {box[1]: box[2] for box in boxes if box is not None and box[2]}
     ends = [tuple(box[1] if box else "" for box in boxes[at : at + 2]) for at in range(0, len(boxes), 2)]
     if not ends or any(before[1] != after[0] for before, after in itertools.pairwise(ends)):
-        return found[0]
+        return match[0]
     texts = (named.get(name, name) for name in (ends[0][0], *(end for _, end in ends)))
     items = (re.sub(r"[\w/]+\.py:[\w.]+", r"<code>\g<0></code>", text) for text in texts)
-    return f'<ol class="chain">{"".join(f"<li>{item}</li>" for item in items)}</ol>'
+    return f'<ol class="chain">{"".join(f"<li>{text}</li>" for text in items)}</ol>'
 
 
 def on_post_build(config: MkDocsConfig) -> None:
@@ -354,8 +354,8 @@ def on_post_build(config: MkDocsConfig) -> None:
     for path in site.rglob("*.map"):
         path.unlink()
     for path in site.rglob("*.html"):
-        if found := foreign(path.read_text(encoding="utf-8")):
-            raise PluginError(f"{path.relative_to(site)} loads {found} from another host, and the site works offline")
+        if address := foreign(path.read_text(encoding="utf-8")):
+            raise PluginError(f"{path.relative_to(site)} loads {address} from another host, and the site works offline")
 
 
 def llms_text(nav: list[Any], texts: Mapping[str, str]) -> Iterator[str]:
@@ -392,5 +392,5 @@ def _about(text: str) -> str:
 
 def foreign(html: str) -> str:
     """The first address at another host that a page loads by itself; empty if there is none."""
-    found = _LOADED.search(html)
-    return "" if found is None else found[1] or found[2] or "mermaid"
+    match = _LOADED.search(html)
+    return "" if match is None else match[1] or match[2] or "mermaid"

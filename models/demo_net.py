@@ -166,12 +166,12 @@ class Loss:
         chosen = torch.zeros_like(allowed).scatter_(2, best.indices, best.values > 0)
         fit = fit * chosen
         owner = torch.where(chosen, iou + 1e-6, torch.zeros_like(iou)).max(1)
-        mine = owner.indices[:, None]
-        fit_mine = fit.gather(1, mine)[:, 0]
-        keep = torch.zeros_like(chosen).scatter_(1, mine, (owner.values > 0)[:, None])
+        owner_index = owner.indices[:, None]
+        fit_of_owner = fit.gather(1, owner_index)[:, 0]
+        keep = torch.zeros_like(chosen).scatter_(1, owner_index, (owner.values > 0)[:, None])
         peak = torch.where(keep, fit, torch.zeros_like(fit)).amax(2).clamp(min=1e-12)  # (N, M)
         reach = torch.where(keep, iou, torch.zeros_like(iou)).amax(2)
-        quality = fit_mine * (reach / peak).gather(1, owner.indices)
+        quality = fit_of_owner * (reach / peak).gather(1, owner.indices)
         return torch.where(owner.values > 0, owner.indices, torch.full_like(owner.indices, -1)), quality, spare
 
 

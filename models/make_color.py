@@ -58,12 +58,12 @@ def network() -> onnx.ModelProto:
         "color",
         [helper.make_tensor_value_info("images", onnx.TensorProto.FLOAT, ["N", 3, SIZE, SIZE])],
         [helper.make_tensor_value_info("shares", onnx.TensorProto.FLOAT, ["N", len(NAMES)])],
-        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+        [numpy_helper.from_array(np.asarray(constant), name) for name, constant in constants.items()],
     )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], producer_name="streamkit")
-    made.ir_version = 9
-    onnx.checker.check_model(made)
-    return made
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], producer_name="streamkit")
+    model.ir_version = 9
+    onnx.checker.check_model(model)
+    return model
 
 
 if __name__ == "__main__":

@@ -127,9 +127,9 @@ def train(net: DemoNet, lessons: tuple[Tensor, Tensor, Tensor], minutes: float, 
     shown = torch.zeros((), device=device)
     while (done := (time.monotonic() - start) / (60 * minutes)) < 1:
         pick = torch.randint(len(pictures), (batch,), device=device)
-        most = int((labels[pick] != -1).sum(1).max())
+        max_objects = int((labels[pick] != -1).sum(1).max())
         images, targets, kinds = augment(
-            pictures[pick], boxes[pick][:, :most], labels[pick][:, :most], 1.0 if done < 0.8 else 0.0
+            pictures[pick], boxes[pick][:, :max_objects], labels[pick][:, :max_objects], 1.0 if done < 0.8 else 0.0
         )
         for group in optimizer.param_groups:
             group["lr"] = rate * min(1, (step + 1) / 300) * (0.01 + 0.99 * (1 + math.cos(math.pi * done)) / 2)
@@ -156,7 +156,7 @@ def train(net: DemoNet, lessons: tuple[Tensor, Tensor, Tensor], minutes: float, 
 def detect(net: DemoNet, pictures: np.ndarray, iou: float, score: float = 0.01) -> list[np.ndarray]:
     """Detections of every frame, (n, 6) x1 y1 x2 y2 in source pixels, score, class, after NMS within each class."""
     device = next(net.parameters()).device
-    found = []
+    detections = []
     for chunk in np.array_split(pictures, max(len(pictures) // 25, 1)):
         images = torch.full((len(chunk), 3, HEIGHT, WIDTH), PAD, device=device)
         images[:, :, TOP : TOP + 360] = torch.from_numpy(chunk).to(device).permute(0, 3, 1, 2).float() / 255
@@ -173,8 +173,8 @@ def detect(net: DemoNet, pictures: np.ndarray, iou: float, score: float = 0.01) 
                         keep &= ~over[n]
                 boxes = np.clip(boxes[keep], 0, [WIDTH, 360, WIDTH, 360])
                 rows.append(np.column_stack([boxes, s[keep], np.full(keep.sum(), c)]))
-            found.append(np.concatenate(rows))
-    return found
+            detections.append(np.concatenate(rows))
+    return detections
 
 
 def main() -> None:

@@ -40,10 +40,12 @@ class PlateNet(nn.Module):
     def __init__(self) -> None:
         super().__init__()
 
-        def block(given: int, made: int, size: int | tuple[int, int], stride: int | tuple[int, int]) -> list[nn.Module]:
+        def block(
+            in_channels: int, out_channels: int, size: int | tuple[int, int], stride: int | tuple[int, int]
+        ) -> list[nn.Module]:
             half = size // 2 if isinstance(size, int) else 0
-            layer = nn.Conv2d(given, made, size, stride, half, bias=False)
-            return [layer, nn.BatchNorm2d(made), nn.ReLU()]
+            layer = nn.Conv2d(in_channels, out_channels, size, stride, half, bias=False)
+            return [layer, nn.BatchNorm2d(out_channels), nn.ReLU()]
 
         self.columns = nn.Sequential(
             *block(1, 16, 5, 2),
@@ -162,20 +164,21 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     options = parser.parse_args()
 
-    begun = time.monotonic()
+    start_s = time.monotonic()
     each = 500
     with ProcessPoolExecutor(options.workers) as pool:
         seeds = range(1000, 1000 + options.plates // each)
         drawn = list(pool.map(draw, seeds, [each] * len(seeds)))
     images, texts = (torch.from_numpy(np.concatenate(part)) for part in zip(*drawn, strict=True))
-    print(f"{len(images)} plates drawn in {time.monotonic() - begun:.0f} s", flush=True)
+    print(f"{len(images)} plates drawn in {time.monotonic() - start_s:.0f} s", flush=True)
     torch.manual_seed(0)
     net = PlateNet()
     train(net, images, texts, options.steps, options.batch, options.rate)
     export(net, options.out)
     for seed in (100, 101):
         images, texts = map(torch.from_numpy, draw(seed, 500))
-        right = [found == [c for c in text if c] for found, text in zip(read(net, images), texts.tolist(), strict=True)]
+        truth = ([c for c in text if c] for text in texts.tolist())
+        right = [reading == text for reading, text in zip(read(net, images), truth, strict=True)]
         print(f"seed {seed}: {np.mean(right):.3f} of single views read exactly", flush=True)
 
 

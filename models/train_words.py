@@ -73,7 +73,8 @@ def text_of(look) -> str:
     if look.kind == "bike":
         return "bike"
     names = list(COLORS)
-    color = names[int(np.argmin([np.abs(np.subtract(look.colors[0], one)).sum() for one in COLORS.values()]))]
+    distances = [np.abs(np.subtract(look.colors[0], color)).sum() for color in COLORS.values()]
+    color = names[int(np.argmin(distances))]
     return f"person in {color}" if look.kind == "person" else f"{color} {'van' if look.style == VAN else 'car'}"
 
 
@@ -128,7 +129,7 @@ def targets(records: list[dict]) -> tuple[Tensor, Tensor]:
 
 def images_of(jpegs: list[bytes]) -> Tensor:
     """(n, 360, 640, 3) uint8, RGB."""
-    return torch.from_numpy(np.stack([np.asarray(Image.open(io.BytesIO(one)).convert("RGB")) for one in jpegs]))
+    return torch.from_numpy(np.stack([np.asarray(Image.open(io.BytesIO(jpeg)).convert("RGB")) for jpeg in jpegs]))
 
 
 # ----------------------------------------------------------------------------------------------------------- training
@@ -158,15 +159,15 @@ class Places(NamedTuple):
 @torch.no_grad()
 def places_of(net: WordsNet, images: Tensor, boxes: Tensor, labels: Tensor) -> list[Places]:
     """Return the ten places of each object whose boxes fit best, for each stride."""
-    found: list[list[tuple[Tensor, ...]]] = [[] for _ in STRIDES]
+    places_by_stride: list[list[tuple[Tensor, ...]]] = [[] for _ in STRIDES]
     for image, aims, kinds in zip(images, boxes, labels, strict=True):
         frame = torch.full((1, 3, HEIGHT, WIDTH), PAD)
         frame[:, :, TOP : TOP + 360] = image.permute(2, 0, 1).float() / 255
         levels = net.seen(frame)
-        mine, sure = net.found(levels)
+        predicted, sure = net.detect(levels)
         seen = torch.nonzero(sure[0, 0] > 0.05)[:, 0]
         wanted = aims[kinds >= 0] + torch.tensor([0.0, TOP, 0.0, TOP])
-        overlap = ciou(mine[0].T[seen][:, None], wanted[None], complete=False)
+        overlap = ciou(predicted[0].T[seen][:, None], wanted[None], complete=False)
         owner = torch.full(sure.shape[2:], -1)
         fit = torch.full(sure.shape[2:], 0.4)
         for m in range(len(wanted)):
@@ -185,11 +186,11 @@ def places_of(net: WordsNet, images: Tensor, boxes: Tensor, labels: Tensor) -> l
             near = torch.arange(3)
             wide = functional.pad(x[0], (1, 1, 1, 1))
             patches = wide[:, (y[:, None] + near)[:, :, None], (across[:, None] + near)[:, None]].transpose(0, 1)
-            found[level].append((patches.half(), texts[owner[first + rows]], fit[first + rows]))
+            places_by_stride[level].append((patches.half(), texts[owner[first + rows]], fit[first + rows]))
             first += count
-        if len(found[0]) % 50 == 0:
-            print(f"places of {len(found[0])} of {len(images)} frames", flush=True)
-    return [Places(*(torch.cat(part) for part in zip(*some, strict=True))) for some in found]
+        if len(places_by_stride[0]) % 50 == 0:
+            print(f"places of {len(places_by_stride[0])} of {len(images)} frames", flush=True)
+    return [Places(*(torch.cat(part) for part in zip(*some, strict=True))) for some in places_by_stride]
 
 
 def train_detector(net: WordsNet, text: TextTower, places: list[Places], steps: int) -> None:
@@ -231,7 +232,7 @@ def train_crops(crops: CropTower, texts: Tensor, lessons: tuple[Tensor, ...], st
     """Train the crop tower against fixed embeddings of `TEXTS`, (P, 64) of length 1."""
     images, boxes, labels = lessons
     true = torch.from_numpy(truths())
-    frame, item = torch.nonzero(labels >= 0, as_tuple=True)
+    frame, number = torch.nonzero(labels >= 0, as_tuple=True)
     scale = torch.nn.Parameter(torch.tensor(10.0))
     bias = torch.nn.Parameter(torch.tensor(-5.0))
     optimizer = torch.optim.AdamW([*crops.parameters(), scale, bias], 3e-3, weight_decay=0.01)
@@ -240,11 +241,12 @@ def train_crops(crops: CropTower, texts: Tensor, lessons: tuple[Tensor, ...], st
     for step in range(steps):
         pick = torch.randint(len(frame), (batch,))
         which = frame[pick]
-        one = item[pick]
-        views = crops_of(images[which], boxes[which, one], torch.empty(batch, 4).uniform_(-0.08, 0.08))
+        picked_number = number[pick]
+        views = crops_of(images[which], boxes[which, picked_number], torch.empty(batch, 4).uniform_(-0.08, 0.08))
         views = torch.where(torch.rand(batch, 1, 1, 1) < 0.5, views.flip(3), views)
         cosine = functional.normalize(crops(views), dim=-1) @ texts.T
-        loss = functional.binary_cross_entropy_with_logits(cosine * scale + bias, true[labels[which, one]]) * len(TEXTS)
+        wanted = true[labels[which, picked_number]]
+        loss = functional.binary_cross_entropy_with_logits(cosine * scale + bias, wanted) * len(TEXTS)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
@@ -269,8 +271,8 @@ def score(net: WordsNet, texts: Tensor, images: Tensor, records: list[dict]) -> 
         def forward(self, frames: Tensor) -> Tensor:
             return self.net(frames, texts[None])
 
-    found = detect(Closed().eval(), images.numpy(), 0.65, 0.05)
-    exact = mean_average_precision(records, found, len(TEXTS))
+    detections = detect(Closed().eval(), images.numpy(), 0.65, 0.05)
+    exact = mean_average_precision(records, detections, len(TEXTS))
     true = truths()
     nouns = []
     for n in range(len(NOUNS)):
@@ -278,7 +280,7 @@ def score(net: WordsNet, texts: Tensor, images: Tensor, records: list[dict]) -> 
             {**record, "objects": [{**o, "class_id": 0 if true[o["class_id"], n] else 1} for o in record["objects"]]}
             for record in records
         ]
-        rows = [np.where(np.arange(6) == 5, 0, rows[rows[:, 5] == n]) for rows in found]
+        rows = [np.where(np.arange(6) == 5, 0, rows[rows[:, 5] == n]) for rows in detections]
         nouns.append(mean_average_precision(kinds, rows, 2)[1][0])
     return exact[0], nouns
 
@@ -287,7 +289,7 @@ def export(net: WordsNet, text: TextTower, crops: CropTower, folder: Path) -> No
     """Write the three networks and the tokenizer."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-    net, text, crops = (one.eval().float().cpu() for one in (net, text, crops))
+    net, text, crops = (network.eval().float().cpu() for network in (net, text, crops))
     ids, mask = tokens()
     write(
         net,

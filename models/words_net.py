@@ -71,7 +71,7 @@ class WordsNet(DemoNet):
         x8 = self.mix8(self.side8(x8) + functional.interpolate(x16, scale_factor=2.0))
         return [self.side4(x4) + functional.interpolate(self.down8(x8), scale_factor=2.0), x8, x16]
 
-    def found(self, levels: list[Tensor]) -> tuple[Tensor, Tensor]:
+    def detect(self, levels: list[Tensor]) -> tuple[Tensor, Tensor]:
         """Return the boxes (N, 4, A) as x1, y1, x2, y2, and how sure it is of an object (N, 1, A)."""
         parts = [head(trunk(x)).flatten(2) for x, trunk, head in zip(levels, self.trunks, self.heads, strict=True)]
         out = torch.cat(parts, 2)
@@ -85,7 +85,7 @@ class WordsNet(DemoNet):
     def forward(self, images: Tensor, text_embeds: Tensor) -> Tensor:
         """The decoded output, (N, 4 + P, A)."""
         levels = self.seen(images)
-        boxes, sure = self.found(levels)
+        boxes, sure = self.detect(levels)
         around = self.around(images, levels)
         places = torch.cat([look(x).flatten(2) for x, look in zip(around, self.looks, strict=True)], 2)
         low = boxes[:, :2]
@@ -95,16 +95,16 @@ class WordsNet(DemoNet):
     def start_from(self, path: Path) -> None:
         """Take the weights of `demo.onnx`, whose normalizations are folded into its convolutions."""
         graph = onnx.load(path).graph
-        values = {one.name: torch.from_numpy(numpy_helper.to_array(one).copy()) for one in graph.initializer}
-        given = [(values[node.input[1]], values[node.input[2]]) for node in graph.node if node.op_type == "Conv"]
+        values = {tensor.name: torch.from_numpy(numpy_helper.to_array(tensor).copy()) for tensor in graph.initializer}
+        weights = [(values[node.input[1]], values[node.input[2]]) for node in graph.node if node.op_type == "Conv"]
         order: list[nn.Conv2d] = []
-        convs = [one for one in self.modules() if isinstance(one, nn.Conv2d)]
-        hooks = [one.register_forward_hook(lambda module, *_: order.append(module)) for one in convs]
-        blocks = [one for one in self.modules() if isinstance(one, nn.Sequential)]
-        norms = {one[0]: one[1] for one in blocks if isinstance(one[1], nn.BatchNorm2d)}
+        convs = [module for module in self.modules() if isinstance(module, nn.Conv2d)]
+        hooks = [module.register_forward_hook(lambda module, *_: order.append(module)) for module in convs]
+        blocks = [module for module in self.modules() if isinstance(module, nn.Sequential)]
+        norms = {module[0]: module[1] for module in blocks if isinstance(module[1], nn.BatchNorm2d)}
         with torch.no_grad():
-            self.eval().found(self.seen(torch.zeros(1, 3, HEIGHT, WIDTH)))
-            for layer, (weight, bias) in zip(order, given, strict=True):
+            self.eval().detect(self.seen(torch.zeros(1, 3, HEIGHT, WIDTH)))
+            for layer, (weight, bias) in zip(order, weights, strict=True):
                 layer.weight.copy_(weight)
                 if layer.bias is not None:
                     layer.bias.copy_(bias)

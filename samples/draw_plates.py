@@ -26,7 +26,7 @@ def pictures() -> tuple[list[np.ndarray], list[dict]]:
     """The pictures, (h, w) uint8, and their records."""
     rng = np.random.default_rng(4)
     tracks = [PlateTrack(text, height, rng, SIZE) for text, height in PLATES]
-    made = []
+    images = []
     records = []
     for n in range(FRAMES):
         picture = np.zeros((SIZE[1], SIZE[0]), np.uint8)
@@ -39,19 +39,19 @@ def pictures() -> tuple[list[np.ndarray], list[dict]]:
             picture[rows] = track.frame(n / (FRAMES - 1))[rows]
             box = np.concatenate([track.corners.min(0), track.corners.max(0)]).round(2).tolist()
             objects.append({"box": box, "score": 1.0, "class_id": 0, "label": "plate", "text": track.text})
-        made.append(picture)
+        images.append(picture)
         records.append({"frame": n, "objects": objects})
-    return made, records
+    return images, records
 
 
 def draw(folder: Path) -> None:
     """Write `plates.mp4` and `plates.truth.jsonl`."""
-    made, records = pictures()
+    images, records = pictures()
     with av.open(str(folder / "plates.mp4"), "w") as container:
         stream = container.add_stream("libx264", rate=RATE, options={"crf": "26", "preset": "slow"})
         stream.width, stream.height = SIZE
         stream.pix_fmt = "yuv420p"
-        for picture in made:
+        for picture in images:
             frame = av.VideoFrame.from_ndarray(np.repeat(picture[:, :, None], 3, 2), format="rgb24")
             container.mux(stream.encode(frame))
         container.mux(stream.encode())

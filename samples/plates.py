@@ -76,8 +76,8 @@ def draw_plate(
     cv2.rectangle(plate, (2, 2), (plate.shape[1] - 3, plate.shape[0] - 3), ink, 2)
     left = 1.5 * margin
     for character, width in zip(text, widths, strict=True):
-        for one in _STROKES.get(character, "").split():
-            points = np.array([(int(one[i]), int(one[i + 1])) for i in range(0, len(one), 2)], np.float64)
+        for digits in _STROKES.get(character, "").split():
+            points = np.array(list(map(int, digits)), np.float64).reshape(-1, 2)
             place = np.rint((points * (width / 4, 1) + (left, 1.15 * margin)) * _FINE * 16).astype(np.int32)
             cv2.polylines(plate, [place], False, ink, max(1, round(stroke * _FINE)), cv2.LINE_AA, 4)
         left += width + spacing

@@ -129,7 +129,7 @@ class Scene:
 
     def objects(self, i: int) -> list[dict]:
         """The objects of frame i, without `visible`: id, label, class_id and the whole box clipped to the picture."""
-        found = []
+        frame_objects = []
         limit = np.array([self.camera.width, self.camera.height] * 2, float)
         for actor in self.actors:
             if self.camera.depth(*actor.ground[i]) < NEAR:
@@ -140,7 +140,7 @@ class Scene:
             _, points = actor.outline(i, self.camera)
             box = np.clip(np.concatenate([points.min(0), points.max(0)]), 0, limit)
             if box[2] - box[0] >= 1 and box[3] - box[1] >= 1:
-                found.append(
+                frame_objects.append(
                     {
                         "id": actor.id,
                         "label": actor.look.kind,
@@ -148,7 +148,7 @@ class Scene:
                         "box": [round(float(v), 2) for v in box],
                     }
                 )
-        return found
+        return frame_objects
 
 
 def plan(
@@ -173,7 +173,7 @@ def views(
     rng = np.random.default_rng([seed, 1 << 21])
     actors: list[Actor] = []
     for actor in scene.actors:
-        others = [one.look for one in actors if one.look.kind == actor.look.kind]
+        others = [other.look for other in actors if other.look.kind == actor.look.kind]
         actors.append(Actor(distinct_look(actor.look, others, rng), actor.ground, actor.id))
     here = replace(scene, actors=actors)
     across = replace(
@@ -272,12 +272,12 @@ def _block(rng: np.random.Generator, t: np.ndarray, camera: Camera, slope: float
     ) -> Actor:
         """Along the street at depth z, being at X = x at time `at`; `stop`: stands there from, until."""
         if stop is None:
-            gone = speed * (t - at)
+            distance = speed * (t - at)
         else:  # brake in 2.4 s, go again in 3 s
             g = 1 - np.clip((t - stop[0] + 2.4) / 2.4, 0, 1) + np.clip((t - stop[1]) / 3.0, 0, 1)
-            gone = np.cumsum(speed * g) * (t[1] - t[0])
-            gone -= np.interp(stop[0] + 0.1, t, gone)
-        xs = x + way * gone
+            distance = np.cumsum(speed * g) * (t[1] - t[0])
+            distance -= np.interp(stop[0] + 0.1, t, distance)
+        xs = x + way * distance
         return Actor(look, np.stack([xs, z + slope * xs], 1))
 
     def pair(

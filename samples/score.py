@@ -29,7 +29,7 @@ def ignored(item: dict) -> bool:
 
 
 def mean_average_precision(
-    truth: Sequence[dict], found: Iterable[np.ndarray], classes: int = 3, iou: float = 0.5
+    truth: Sequence[dict], detections: Iterable[np.ndarray], classes: int = 3, iou: float = 0.5
 ) -> tuple[float, list[float]]:
     """MAP and the average precision of each class (nan where a class has no objects).
 
@@ -38,14 +38,14 @@ def mean_average_precision(
     """
     per_class: list[list[tuple[float, bool]]] = [[] for _ in range(classes)]
     total = [0] * classes
-    for record, rows in zip(truth, found, strict=True):
+    for record, rows in zip(truth, detections, strict=True):
         for c in range(classes):
             items = [o for o in record["objects"] if o["class_id"] == c]
             counted = np.array([not ignored(o) for o in items], bool)
             boxes = np.array([o["box"] for o in items], float).reshape(-1, 4)
             total[c] += int(counted.sum())
-            mine = rows[rows[:, 5] == c]
-            per_class[c] += _match(mine[np.argsort(-mine[:, 4], kind="stable")], boxes, counted, iou)
+            class_rows = rows[rows[:, 5] == c]
+            per_class[c] += _match(class_rows[np.argsort(-class_rows[:, 4], kind="stable")], boxes, counted, iou)
     aps = [_area(per_class[c], total[c]) if total[c] else float("nan") for c in range(classes)]
     return float(np.nanmean(aps)), aps
 

@@ -61,10 +61,10 @@ def band(picture, line, margin):
 
 def events(stage, places):
     """What the stage says of one track that is at these places."""
-    given = frames(len(places), width=WIDTH, height=HEIGHT)
-    for frame, (x, y) in zip(given, places, strict=True):
+    track_frames = frames(len(places), width=WIDTH, height=HEIGHT)
+    for frame, (x, y) in zip(track_frames, places, strict=True):
         frame.detections = detections([[x - 3, y - 9, x + 3, y]], track_id=[1], label=["person"])
-    return [(event.frame, event) for frame in run_stage(stage, given) for event in frame.events]
+    return [(event.frame, event) for frame in run_stage(stage, track_frames) for event in frame.events]
 
 
 def path(picture, places, color=INK):
@@ -93,10 +93,10 @@ def direction():
         for sign, offset, name in ((1, -shift, IN), (-1, shift, OUT)):
             start = middle - sign * side + offset
             end = middle + sign * side + offset
-            (found,) = events(LineCounter(line=(a, b)), [tuple(start), tuple(end)])
+            (crossing,) = events(LineCounter(line=(a, b)), [tuple(start), tuple(end)])
             arrow(picture, start, end, name, 1.5, 0.15)
             shift_text = np.array([6, 4] if a[0] == b[0] and sign > 0 else [-26, -6])
-            write(picture, found[1].data["direction"], end + shift_text, name)
+            write(picture, crossing[1].data["direction"], end + shift_text, name)
     return picture
 
 
@@ -154,9 +154,9 @@ def zone():
 
 def main() -> None:
     """Draw all, half as large as they are painted."""
-    for made in (direction, margin, zone):
-        small = cv2.resize(made(), (WIDTH * 3 // 2, HEIGHT * 3 // 2), interpolation=cv2.INTER_AREA)
-        cv2.imwrite(str(FOLDER / f"{made.__name__}.png"), small)
+    for picture in (direction, margin, zone):
+        small = cv2.resize(picture(), (WIDTH * 3 // 2, HEIGHT * 3 // 2), interpolation=cv2.INTER_AREA)
+        cv2.imwrite(str(FOLDER / f"{picture.__name__}.png"), small)
     sys.stdout.write(f"drawn into {FOLDER}\n")
 
 

@@ -46,14 +46,16 @@ def picture(film: Path, index: int) -> np.ndarray:
 
 def shapes(name: str) -> dict[str, tuple[list[list[float]], bool]]:
     """The lines and zones of an example, in pixels, by what events call them; and whether each is closed."""
-    found: dict[str, tuple[list[list[float]], bool]] = {}
+    points_of: dict[str, tuple[list[list[float]], bool]] = {}
     for options in yaml.safe_load((ROOT / "examples" / f"{name}.yaml").read_text())["stages"].values():
         for key in ("line", "polygon"):
-            given: Any = (options or {}).get(key)
+            drawn_shapes: Any = (options or {}).get(key)
             scale = np.array([640, 360]) if (options or {}).get("units") == "share" else 1
-            for title, points in (given if isinstance(given, dict) else {"": given} if given else {}).items():
-                found[title] = ((np.array(points) * scale).tolist(), key == "polygon")
-    return found
+            if not isinstance(drawn_shapes, dict):
+                drawn_shapes = {"": drawn_shapes} if drawn_shapes else {}
+            for title, points in drawn_shapes.items():
+                points_of[title] = ((np.array(points) * scale).tolist(), key == "polygon")
+    return points_of
 
 
 def counted(name: str) -> np.ndarray:
@@ -63,10 +65,10 @@ def counted(name: str) -> np.ndarray:
     large = cv2.resize(picture(ROOT / "samples" / "street.mp4", FRAMES[name] - 1), None, fx=2, fy=2)
     for points, closed in shapes(name).values():
         cv2.polylines(large, [np.rint(np.array(points) * 2).astype(np.int32)], closed, SHAPE, 4, cv2.LINE_AA)
-    for one in records[-1]["objects"]:
-        x1, y1, x2, y2 = (round(2 * value) for value in one["box"])
+    for target in records[-1]["objects"]:
+        x1, y1, x2, y2 = (round(2 * pixel) for pixel in target["box"])
         cv2.rectangle(large, (x1, y1), (x2, y2), BOX, 2)
-        number = f"#{one['track_id']}" if "track_id" in one else ""
+        number = f"#{target['track_id']}" if "track_id" in target else ""
         cv2.putText(large, number, (x1, y1 - 4), cv2.FONT_HERSHEY_SIMPLEX, 0.7, BOX, 2, cv2.LINE_AA)
     kinds = Counter()
     for event in (event for record in records for event in record["events"]):
@@ -84,7 +86,7 @@ def counted(name: str) -> np.ndarray:
     return np.asarray(cv2.resize(large, None, fx=0.75, fy=0.75, interpolation=cv2.INTER_AREA))
 
 
-def asked() -> np.ndarray:
+def answers_picture() -> np.ndarray:
     """A picture of the pipeline of docs/ask.md with its answers drawn; an endpoint of the tests gives them."""
     sys.path.insert(0, str(ROOT / "tests"))
     from support.vlm_endpoint import Endpoint
@@ -94,7 +96,7 @@ def asked() -> np.ndarray:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     folder = Path(tempfile.mkdtemp())
     (folder / "samples").symlink_to(ROOT / "samples")
-    (folder / "asked.yaml").write_text(ASKED.format(url=server.url), encoding="utf-8")
+    (folder / "asked.yaml").write_text(ANSWERS_PIPELINE.format(url=server.url), encoding="utf-8")
     command = [sys.executable, ROOT / "run.py", "asked.yaml", "--device", "cpu", "--limit", "120"]
     subprocess.run([*map(str, command)], cwd=folder, check=True, env=os.environ)
     server.shutdown()
@@ -108,7 +110,7 @@ def asked() -> np.ndarray:
     return np.hstack([film, strip])
 
 
-ASKED = """
+ANSWERS_PIPELINE = """
 sources: {{street: samples/street.mp4}}
 stages:
   detect: {{model: demo}}
@@ -120,19 +122,19 @@ stages:
 """
 
 
-def save(name: str, made: np.ndarray) -> None:
+def save(name: str, picture: np.ndarray) -> None:
     """Write one picture of the page."""
-    cv2.imwrite(str(FOLDER / f"{name}.jpg"), made, [cv2.IMWRITE_JPEG_QUALITY, 82])
+    cv2.imwrite(str(FOLDER / f"{name}.jpg"), picture, [cv2.IMWRITE_JPEG_QUALITY, 82])
 
 
 def main() -> None:
     """Draw all."""
     for name in FRAMES:
         save(name, counted(name))
-    save("ask", asked())
+    save("ask", answers_picture())
     save("shown", picture(run("shown", 130) / "street-shown.mp4", 129))
     out = run("identify", 100)
-    save("identify", np.hstack([picture(out / f"{one}-identities.mp4", 99) for one in ("north", "south")]))
+    save("identify", np.hstack([picture(out / f"{side}-identities.mp4", 99) for side in ("north", "south")]))
     save("blurred", picture(run("blurred", 60) / "street-blurred.mp4", 50))
 
 

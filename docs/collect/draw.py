@@ -40,15 +40,15 @@ def tile(folder: Path, coco: dict[str, Any], image: dict[str, Any]) -> np.ndarra
     picture = cv2.imread(str(folder / "coco" / "images" / image["file_name"]))
     scale = WIDTH / picture.shape[1]
     picture = cv2.resize(picture, (WIDTH, HEIGHT), interpolation=cv2.INTER_AREA)
-    names = {one["id"]: one["name"] for one in coco["categories"]}
-    for one in (one for one in coco["annotations"] if one["image_id"] == image["id"]):
-        x, y, width, height = (round(value * scale) for value in one["bbox"])
-        weak = one["score"] < 0.5
-        color = COLORS[names[one["category_id"]]]
+    names = {category["id"]: category["name"] for category in coco["categories"]}
+    for annotation in (annotation for annotation in coco["annotations"] if annotation["image_id"] == image["id"]):
+        x, y, width, height = (round(pixels * scale) for pixels in annotation["bbox"])
+        weak = annotation["score"] < 0.5
+        color = COLORS[names[annotation["category_id"]]]
         cv2.rectangle(picture, (x, y), (x + width, y + height), color, 3 if weak else 1)
         if weak:
             cv2.putText(
-                picture, f"{one['score']:.2f}", (x, y - 5), cv2.FONT_HERSHEY_SIMPLEX, 0.45, color, 1, cv2.LINE_AA
+                picture, f"{annotation['score']:.2f}", (x, y - 5), cv2.FONT_HERSHEY_SIMPLEX, 0.45, color, 1, cv2.LINE_AA
             )
     bar = np.full((BAR, WIDTH, 3), 255, np.uint8)
     text = f"{image['reason']}, {image['pts_s']:.1f} s"
@@ -59,11 +59,11 @@ def tile(folder: Path, coco: dict[str, Any], image: dict[str, Any]) -> np.ndarra
 def chosen(coco: dict[str, Any]) -> list[dict[str, Any]]:
     """Images of each reason in turn."""
     by_reason: dict[str, list[dict[str, Any]]] = {}
-    for one in coco["images"]:
-        by_reason.setdefault(one["reason"], []).append(one)
-    found = [one for some in zip(*by_reason.values(), strict=False) for one in some] or coco["images"]
-    rest = [one for one in coco["images"] if one not in found]
-    return sorted([*found, *rest][: COLUMNS * ROWS], key=lambda one: one["pts_s"])
+    for image in coco["images"]:
+        by_reason.setdefault(image["reason"], []).append(image)
+    images = [image for some in zip(*by_reason.values(), strict=False) for image in some] or coco["images"]
+    rest = [image for image in coco["images"] if image not in images]
+    return sorted([*images, *rest][: COLUMNS * ROWS], key=lambda image: image["pts_s"])
 
 
 def main() -> None:

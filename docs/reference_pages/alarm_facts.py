@@ -33,9 +33,9 @@ def page() -> Iterator[str]:
         yield f"## {title}\n"
         yield f"{text}\n"
         rows = (
-            (f"`{name}`", "text" if one.values else "number", one.help)
-            for name, one in FACTS.items()
-            if one.of == scope
+            (f"`{name}`", "text" if fact.values else "number", fact.help)
+            for name, fact in FACTS.items()
+            if fact.of == scope
         )
         yield table(("fact", "type", "meaning"), rows)
     yield (

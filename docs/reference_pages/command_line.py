@@ -18,17 +18,20 @@ def page() -> Iterator[str]:
     """The parts of the page."""
     yield "# Command line\n"
     yield f"`{_NAME}` is the installed command; in a checkout, `python run.py` is the same. `--help` describes each.\n"
-    found = [(path, one) for path, one in commands() if path != _NAME]
-    yield table(("command", "what it does"), ((f"[`{path}`](#{_anchor(path)})", _text(one)[0]) for path, one in found))
-    for path, one in found:
-        yield from _command(path, one)
+    listed_commands = [(path, command) for path, command in commands() if path != _NAME]
+    yield table(
+        ("command", "what it does"),
+        ((f"[`{path}`](#{_anchor(path)})", _text(command)[0]) for path, command in listed_commands),
+    )
+    for path, command in listed_commands:
+        yield from _command(path, command)
 
 
 def commands(command: click.Command = cli, path: str = _NAME) -> Iterator[tuple[str, click.Command]]:
     """Every command with its words, each group before its commands."""
     yield path, command
-    for name, one in command.commands.items() if isinstance(command, click.Group) else ():
-        yield from commands(one, f"{path} {name}")
+    for name, subcommand in command.commands.items() if isinstance(command, click.Group) else ():
+        yield from commands(subcommand, f"{path} {name}")
 
 
 def _anchor(path: str) -> str:
@@ -46,7 +49,7 @@ def _command(path: str, command: click.Command) -> Iterator[str]:
     yield f"```text\n{command.get_usage(context)}\n```\n"
     for part in _text(command):
         yield f"{part}\n"
-    shown = [one for one in command.params if isinstance(one, click.Option) and not one.hidden]
+    shown = [option for option in command.params if isinstance(option, click.Option) and not option.hidden]
     if shown:
         yield table(("option", "value", "default", "meaning"), map(_row, shown))
 
@@ -62,9 +65,9 @@ def _value(option: click.Option) -> str:
     if isinstance(option.type, click.Choice):
         return " | ".join(map(str, option.type.choices))
     if isinstance(option.type, (click.IntRange, click.FloatRange)):
-        least = option.type.min
-        most = option.type.max
-        return "number" + ("" if least is None else f" from {least}") + ("" if most is None else f" to {most}")
+        lowest = option.type.min
+        highest = option.type.max
+        return "number" + ("" if lowest is None else f" from {lowest}") + ("" if highest is None else f" to {highest}")
     return f"`{option.metavar or option.type.name.upper()}`"
 
 

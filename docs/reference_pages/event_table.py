@@ -19,9 +19,10 @@ def page() -> Iterator[str]:
         "a track; the keys below are those of `data`.\n"
     )
     registry = default_registry()
-    stages = dict.fromkeys(one.stage for one in EVENT_KINDS)
+    stages = dict.fromkeys(kind.stage for kind in EVENT_KINDS)
     rows = (
-        (f"[`{one.kind}`](#{one.stage}-{one.kind})", _stage(one, registry.names()), one.help) for one in EVENT_KINDS
+        (f"[`{kind.kind}`](#{kind.stage}-{kind.kind})", _stage(kind, registry.names()), kind.help)
+        for kind in EVENT_KINDS
     )
     yield table(("event", "emitted by", "when"), rows)
     yield "Sinks add keys to the events of other stages:\n"
@@ -29,23 +30,23 @@ def page() -> Iterator[str]:
     yield "Stages of [plugins](../plugins.md) emit kinds of their own; their sentence is made from the data.\n"
     for stage in stages:
         yield f"## `{stage}`\n"
-        for one in EVENT_KINDS:
-            if one.stage == stage:
-                yield from _kind(one)
+        for kind in EVENT_KINDS:
+            if kind.stage == stage:
+                yield from _kind(kind)
 
 
-def _stage(one: EventKind, stages: tuple[str, ...] | list[str]) -> str:
-    return f"[`{one.stage}`](stages/{one.stage}.md)" if one.stage in stages else f"`{one.stage}`"
+def _stage(kind: EventKind, stages: tuple[str, ...] | list[str]) -> str:
+    return f"[`{kind.stage}`](stages/{kind.stage}.md)" if kind.stage in stages else f"`{kind.stage}`"
 
 
-def _kind(one: EventKind) -> Iterator[str]:
-    yield f"### `{one.kind}` {{ #{one.stage}-{one.kind} }}\n"
-    yield f"{one.help}\n"
-    keys = [(f"`{key}`", "always", text) for key, text in one.keys.items()]
-    keys += [(f"`{key}`", "optional", text) for key, text in one.optional.items()]
+def _kind(kind: EventKind) -> Iterator[str]:
+    yield f"### `{kind.kind}` {{ #{kind.stage}-{kind.kind} }}\n"
+    yield f"{kind.help}\n"
+    keys = [(f"`{key}`", "always", text) for key, text in kind.keys.items()]
+    keys += [(f"`{key}`", "optional", text) for key, text in kind.optional.items()]
     if keys:
         yield table(("key", "present", "meaning"), keys)
-    yield f"> {sentence(one.event())}\n"
-    event = {"kind": one.kind, "stage": one.stage, "track_id": one.track_id, "data": dict(one.example)}
-    shown = {key: value for key, value in event.items() if value is not None}
+    yield f"> {sentence(kind.event())}\n"
+    event = {"kind": kind.kind, "stage": kind.stage, "track_id": kind.track_id, "data": dict(kind.example)}
+    shown = {key: setting for key, setting in event.items() if setting is not None}
     yield f"```json\n{json_text(shown)}\n```\n"

@@ -55,21 +55,21 @@ def operations(document: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[
 
 
 def _routes(document: Mapping[str, Any], examples: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    found = list(operations(document))
-    tags = dict.fromkeys(operation["tags"][0] for _, _, operation in found)
+    documented = list(operations(document))
+    tags = dict.fromkeys(operation["tags"][0] for _, _, operation in documented)
     yield "## Errors\n"
     yield table(("status", "meaning"), ((str(status), text) for status, text in ERRORS.items()))
     yield "## Requests\n"
     rows = (
         (f"[`{method} {path}`](#{anchor(method, path)})", role_of(operation) or "-", _summary(operation))
         for tag in tags
-        for method, path, operation in found
+        for method, path, operation in documented
         if operation["tags"][0] == tag
     )
     yield table(("request", "role", "what it does"), rows)
     for tag in tags:
         yield f"## {tag.capitalize()}\n"
-        for method, path, operation in found:
+        for method, path, operation in documented:
             if operation["tags"][0] == tag:
                 yield from _operation(method, path, operation, examples.get(f"{method} {path}", {}))
 
@@ -82,7 +82,8 @@ def anchor(method: str, path: str) -> str:
 
 def role_of(operation: Mapping[str, Any]) -> str:
     """The least role of the token that a request needs; empty for none."""
-    return next((role for one in operation.get("security", ()) for roles in one.values() for role in roles), "")
+    requirements = operation.get("security", ())
+    return next((role for requirement in requirements for roles in requirement.values() for role in roles), "")
 
 
 def _summary(operation: Mapping[str, Any]) -> str:
@@ -98,8 +99,14 @@ def _operation(method: str, path: str, operation: Mapping[str, Any], example: Ma
         yield table(
             ("parameter", "in", "type", "default", "meaning"),
             (
-                (f"`{one['name']}`", one["in"], _given(one["schema"]), _default(one), one.get("description", ""))
-                for one in parameters
+                (
+                    f"`{parameter['name']}`",
+                    parameter["in"],
+                    _parameter_type(parameter["schema"]),
+                    _default(parameter),
+                    parameter.get("description", ""),
+                )
+                for parameter in parameters
             ),
         )
     if body := operation.get("requestBody"):
@@ -111,9 +118,9 @@ def _operation(method: str, path: str, operation: Mapping[str, Any], example: Ma
         yield f"```json\n{json_text(example['response'])}\n```\n"
 
 
-def _given(schema: Mapping[str, Any]) -> str:
+def _parameter_type(schema: Mapping[str, Any]) -> str:
     """The type of a parameter; one that may be left out is not null."""
-    several = [one for one in schema.get("anyOf", ()) if one.get("type") != "null"]
+    several = [alternative for alternative in schema.get("anyOf", ()) if alternative.get("type") != "null"]
     return type_of({"anyOf": several} if several else schema)
 
 
@@ -124,12 +131,16 @@ def _default(parameter: Mapping[str, Any]) -> str:
     return "" if value in (None, "", 2**53) else f"`{json.dumps(value)}`"
 
 
+def _quoted_default(schema: Mapping[str, Any]) -> str:
+    return f"`{json.dumps(schema['default'])}`" if "default" in schema else ""
+
+
 def _responses(responses: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """What a request returns, and its errors; of an error that means something else than elsewhere, its text."""
-    for status, one in sorted(responses.items()):
+    for status, response in sorted(responses.items()):
         if status < "400":
-            text = one["description"].replace("Successful Response", "")
-            yield f"Returns {status}: {'; '.join(filter(None, [_content(one), text])) or 'no body'}.\n"
+            text = response["description"].replace("Successful Response", "")
+            yield f"Returns {status}: {'; '.join(filter(None, [_content(response), text])) or 'no body'}.\n"
     errors = [status for status in sorted(responses) if status >= "400"]
     if errors:
         usual = {str(status): text for status, text in ERRORS.items()}
@@ -139,11 +150,11 @@ def _responses(responses: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _content(body: Mapping[str, Any]) -> str:
-    found = []
+    types = []
     for kind, content in body.get("content", {}).items():
         schema = content.get("schema")
-        found.append(type_of(schema, _link) if schema and kind == "application/json" else f"`{kind}`")
-    return " or ".join(found)
+        types.append(type_of(schema, _link) if schema and kind == "application/json" else f"`{kind}`")
+    return " or ".join(types)
 
 
 def _link(name: str) -> str:
@@ -170,9 +181,9 @@ def bodies_page() -> Iterator[str]:
         rows = (
             (
                 f"`{key}`",
-                type_of(one, lambda other: f"[{other}](#{other.lower()})"),
-                "required" if key in required else f"`{json.dumps(one['default'])}`" if "default" in one else "",
+                type_of(property_schema, lambda other: f"[{other}](#{other.lower()})"),
+                "required" if key in required else _quoted_default(property_schema),
             )
-            for key, one in schema.get("properties", {}).items()
+            for key, property_schema in schema.get("properties", {}).items()
         )
         yield table(("key", "type", "default"), rows)

@@ -16,13 +16,13 @@ Link = Callable[[str], str]
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table; signs that Markdown would interpret are escaped, except in code spans and links."""
     lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
-    lines += [f"| {' | '.join(cell(' '.join(one.split())) for one in row)} |" for row in rows]
+    lines += [f"| {' | '.join(cell(' '.join(text.split())) for text in row)} |" for row in rows]
     return "\n".join(lines) + "\n"
 
 
 def page_links(text: str, docs: str) -> str:
     """A text with a link in place of each `docs/PAGE.md`; `docs` is the way to that folder, such as `../`."""
-    return re.sub(r"\bdocs/([\w-]+)\.md", lambda found: f"[{found[1].replace('-', ' ')}]({docs}{found[1]}.md)", text)
+    return re.sub(r"\bdocs/([\w-]+)\.md", lambda match: f"[{match[1].replace('-', ' ')}]({docs}{match[1]}.md)", text)
 
 
 def type_of(schema: Mapping[str, Any], link: Link = lambda name: name) -> str:
@@ -34,12 +34,12 @@ def type_of(schema: Mapping[str, Any], link: Link = lambda name: name) -> str:
     if "enum" in schema:
         return " | ".join(map(str, schema["enum"]))
     if several := schema.get("anyOf") or schema.get("oneOf"):
-        return " or ".join(dict.fromkeys(type_of(one, link) for one in several))
+        return " or ".join(dict.fromkeys(type_of(alternative, link) for alternative in several))
     if isinstance(kind := schema.get("type"), list):
-        return " or ".join(type_of({**schema, "type": one}, link) for one in kind)
+        return " or ".join(type_of({**schema, "type": type_name}, link) for type_name in kind)
     if kind == "array":
         if "prefixItems" in schema:
-            return f"[{', '.join(type_of(one, link) for one in schema['prefixItems'])}]"
+            return f"[{', '.join(type_of(element, link) for element in schema['prefixItems'])}]"
         return f"list of {type_of(schema.get('items', {}), link)}"
     if kind == "object":
         values = schema.get("additionalProperties")
@@ -51,18 +51,18 @@ def type_of(schema: Mapping[str, Any], link: Link = lambda name: name) -> str:
     return {"boolean": "true | false", "null": "null"}.get(str(kind), "anything")
 
 
-def json_text(value: Any, indent: str = "") -> str:
+def json_text(content: Any, indent: str = "") -> str:
     """JSON with lines of at most 100 characters, where that is possible."""
-    flat = json.dumps(value, ensure_ascii=False)
-    if len(indent) + len(flat) <= 100 or not isinstance(value, (dict, list)):
+    flat = json.dumps(content, ensure_ascii=False)
+    if len(indent) + len(flat) <= 100 or not isinstance(content, (dict, list)):
         return flat
     deeper = f"{indent}  "
-    if isinstance(value, dict):
-        parts = [f"{json.dumps(key)}: {json_text(one, deeper)}" for key, one in value.items()]
+    if isinstance(content, dict):
+        parts = [f"{json.dumps(key)}: {json_text(child, deeper)}" for key, child in content.items()]
     else:
-        parts = [json_text(one, deeper) for one in value]
+        parts = [json_text(child, deeper) for child in content]
     inner = f",\n{deeper}".join(parts)
-    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    opening, closing = "{}" if isinstance(content, dict) else "[]"
     return f"{opening}\n{deeper}{inner}\n{indent}{closing}"
 
 
@@ -71,12 +71,12 @@ _LARGE = 2**31 - 1
 
 def _range(schema: Mapping[str, Any]) -> str:
     """The limits of a number, if they are not those of its storage."""
-    least = schema.get("minimum")
-    most = schema.get("maximum")
-    least = None if least is not None and least < -_LARGE else least
-    most = None if most is not None and most >= _LARGE else most
-    if least is None and most is None:
+    lowest = schema.get("minimum")
+    highest = schema.get("maximum")
+    lowest = None if lowest is not None and lowest < -_LARGE else lowest
+    highest = None if highest is not None and highest >= _LARGE else highest
+    if lowest is None and highest is None:
         return ""
-    if most is None:
-        return f" from {least:g}"
-    return f" up to {most:g}" if least is None else f" {least:g}..{most:g}"
+    if highest is None:
+        return f" from {lowest:g}"
+    return f" up to {highest:g}" if lowest is None else f" {lowest:g}..{highest:g}"

@@ -41,13 +41,18 @@ def page() -> Iterator[str]:
         "are computed at each scrape from the pipeline's own counters.\n"
     )
     yield _EXAMPLE
-    found = idle_server().metrics
+    metrics = idle_server().metrics
     for prefix, title in _GROUPS:
         yield f"## {title}\n"
         rows = (
-            (f"`{_name(one)}`", one.type, ", ".join(f"`{label}`" for label in labels_of(one)), one.documentation)
-            for one in found
-            if one.name.startswith(prefix)
+            (
+                f"`{_name(metric)}`",
+                metric.type,
+                ", ".join(f"`{label}`" for label in labels_of(metric)),
+                metric.documentation,
+            )
+            for metric in metrics
+            if metric.name.startswith(prefix)
         )
         yield table(("metric", "type", "labels", "meaning"), rows)
     yield "## Labels\n"

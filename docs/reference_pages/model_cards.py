@@ -25,8 +25,9 @@ iou: 0.7
 _SIZES = (
     "N is the batch, A anchors, C classes, Q queries, K objects, P keypoints, M mask coefficients, D values, h and w a "
     "map, T places along a text. Outputs in `code` are found by name, the others by their shape. Scores are from 0 to "
-    "1, after the sigmoid. *NMS* says whether non-max suppression follows, with the stage's `iou`. For other outputs, "
-    "write a [family as a plugin](../plugins.md).\n"
+    "1, after the sigmoid. *NMS* says whether non-max suppression follows, with the stage's `iou`. Families that were "
+    "not compared with an export of their authors are *unverified*. For other outputs, write a [family as a "
+    "plugin](../plugins.md).\n"
 )
 
 
@@ -53,9 +54,9 @@ def page() -> Iterator[str]:
 
 
 def _defaults() -> dict[str, Any]:
-    found = {one.name: one.default for one in dataclasses.fields(Card)}
-    found |= {f"input.{one.name}": one.default for one in dataclasses.fields(InputSpec)}
-    return {name: value for name, value in found.items() if value is not dataclasses.MISSING}
+    defaults = {key.name: key.default for key in dataclasses.fields(Card)}
+    defaults |= {f"input.{key.name}": key.default for key in dataclasses.fields(InputSpec)}
+    return {name: default for name, default in defaults.items() if default is not dataclasses.MISSING}
 
 
 def _default(value: Any) -> str:

@@ -115,8 +115,13 @@ def page(registry: Registry) -> Iterator[str]:
     for title, kind in _TESTS:
         yield f"### {title}\n"
         rows = (
-            (f"`{one.name}`", _TEST_TYPES.get(one.name) or type_text(one.type), default_text(one), one.help)
-            for one in options(kind)
+            (
+                f"`{option.name}`",
+                _TEST_TYPES.get(option.name) or type_text(option.type),
+                default_text(option),
+                option.help,
+            )
+            for option in options(kind)
         )
         yield table(("key", "type", "default", "meaning"), rows)
 

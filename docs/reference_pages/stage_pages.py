@@ -29,10 +29,10 @@ def pages(registry: Registry) -> Iterator[tuple[str, str]]:
 
 def groups(registry: Registry) -> dict[str, list[str]]:
     """The names of the stages by what they are for, as the folders of `streamkit/stages/` have them."""
-    found: dict[str, list[str]] = {title: [] for title in _GROUPS.values()}
+    stage_names: dict[str, list[str]] = {title: [] for title in _GROUPS.values()}
     for name in registry.names():
-        found[_GROUPS[registry[name].__module__.split(".")[2]]].append(name)
-    return found
+        stage_names[_GROUPS[registry[name].__module__.split(".")[2]]].append(name)
+    return stage_names
 
 
 def _more(registry: Registry, name: str) -> Iterator[str]:
@@ -42,7 +42,8 @@ def _more(registry: Registry, name: str) -> Iterator[str]:
         links = (f"[`{kind}`](../events.md#{name}-{kind})" for kind in spec.emits)
         yield f"\nEvents: {', '.join(links)}.\n"
     if spec.changeable:
-        yield f"\nOptions that may change while it runs: {', '.join(f'`{one}`' for one in sorted(spec.changeable))}.\n"
+        changeable = ", ".join(f"`{option}`" for option in sorted(spec.changeable))
+        yield f"\nOptions that may change while it runs: {changeable}.\n"
     if used := [example for example, stages in _examples().items() if name in stages]:
         links = (f"[{example}](../../project/examples/{example}.md)" for example in used)
         yield f"\nExamples: {', '.join(links)}.\n"
@@ -51,11 +52,11 @@ def _more(registry: Registry, name: str) -> Iterator[str]:
 @functools.cache
 def _examples() -> dict[str, set[str]]:
     """The types of the stages of each example, by its file's name."""
-    found = {}
+    stages_of = {}
     for path in sorted((Path(__file__).resolve().parents[2] / "examples").glob("*.yaml")):
         stages = yaml.safe_load(path.read_text(encoding="utf-8")).get("stages") or {}
-        found[path.name] = {(options or {}).get("stage", id_) for id_, options in stages.items()}
-    return found
+        stages_of[path.name] = {(options or {}).get("stage", id_) for id_, options in stages.items()}
+    return stages_of
 
 
 def _fault() -> Iterator[str]:

@@ -129,19 +129,19 @@ def records(folder: Path, pipeline: str, limit: int) -> dict[tuple[str, str], li
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    with sqlite3.connect(path) as made:
-        for (text,) in made.execute("SELECT record FROM records ORDER BY rowid"):
+    with sqlite3.connect(path) as database:
+        for (text,) in database.execute("SELECT record FROM records ORDER BY rowid"):
             record = json.loads(text)
             yield {**record, "id": f"{SPOOL}-{record['id'].rpartition('-')[2]}"}
-    made.close()
+    database.close()
 
 
-def has(record: dict[str, Any], asked: str) -> bool:
+def has(record: dict[str, Any], content: str) -> bool:
     """Whether a record has what is asked: an event of that name, or a key with something in it."""
     events = record.get("events") or [record.get("event", {})]
-    if asked.startswith("event."):
-        return any(event.get("kind") == asked.removeprefix("event.") for event in events)
-    return any(place.get(asked) for place in (record, record.get("object", {}), events[0].get("data", {})))
+    if content.startswith("event."):
+        return any(event.get("kind") == content.removeprefix("event.") for event in events)
+    return any(place.get(content) for place in (record, record.get("object", {}), events[0].get("data", {})))
 
 
 def complete() -> dict[str, dict[str, Any]]:
@@ -149,7 +149,7 @@ def complete() -> dict[str, dict[str, Any]]:
     sys.path.insert(0, str(ROOT / "tests"))
     from support.cards import card_of
 
-    found: dict[str, dict[str, Any]] = {}
+    example_records: dict[str, dict[str, Any]] = {}
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -163,39 +163,41 @@ def complete() -> dict[str, dict[str, Any]]:
                 runs[REAL] = records(folder, REAL, 1)
         finally:
             os.chdir(before)
-    for example, (pipeline, stage, send, asked) in EXAMPLES.items():
+    for example, (pipeline, stage, send, content) in EXAMPLES.items():
         there = runs.get(pipeline, {}).get((stage, send), [])
-        if first := next((one for one in there if has(one, asked)), None):
-            found[example] = first
-    if missing := [name for name, (pipeline, *_) in EXAMPLES.items() if pipeline in runs and name not in found]:
+        if first := next((record for record in there if has(record, content)), None):
+            example_records[example] = first
+    expected = (name for name, (pipeline, *_) in EXAMPLES.items() if pipeline in runs)
+    if missing := [name for name in expected if name not in example_records]:
         raise RuntimeError(f"no record for {', '.join(missing)}")
-    return found
+    return example_records
 
 
-def shortened(value: Any) -> Any:
+def shortened(content: Any) -> Any:
     """The value with its long texts, and lists of many things, cut off."""
-    if isinstance(value, str):
-        return value if len(value) <= 60 else f"{value[:40]}…"
-    if isinstance(value, dict):
-        return {key: shortened(one) for key, one in value.items()}
-    if isinstance(value, list):
-        kept = [shortened(one) for one in value[: 2 if value and isinstance(value[0], (dict, list)) else 4]]
-        return kept if len(kept) == len(value) else [*kept, f"… {len(value) - len(kept)} more"]
-    return value
+    if isinstance(content, str):
+        return content if len(content) <= 60 else f"{content[:40]}…"
+    if isinstance(content, dict):
+        return {key: shortened(child) for key, child in content.items()}
+    if isinstance(content, list):
+        limit = 2 if content and isinstance(content[0], (dict, list)) else 4
+        first = [shortened(child) for child in content[:limit]]
+        return [*first, f"… {len(content) - limit} more"] if len(content) > limit else first
+    return content
 
 
-def as_text(value: Any, room: int = 112, indent: int = 0) -> str:
+def as_text(content: Any, room: int = 112, indent: int = 0) -> str:
     """JSON in which what fits on a line stands on one."""
-    line = json.dumps(value, ensure_ascii=False)
-    if len(line) + indent <= room or not isinstance(value, (dict, list)) or not value:
+    line = json.dumps(content, ensure_ascii=False)
+    if len(line) + indent <= room or not isinstance(content, (dict, list)) or not content:
         return line
     inner = " " * (indent + 1)
-    if isinstance(value, list):
-        return "[" + f",\n{inner}".join(as_text(one, room, indent + 1) for one in value) + "]"
+    if isinstance(content, list):
+        return "[" + f",\n{inner}".join(as_text(child, room, indent + 1) for child in content) + "]"
     parts: list[str] = []
-    for key, one in value.items():
+    for key, child in content.items():
         head = f"{json.dumps(key)}: "
-        text = head + as_text(one, room, indent + 1 + len(head))
+        text = head + as_text(child, room, indent + 1 + len(head))
         last = parts[-1] if parts else ""
         if parts and "\n" not in last + text and indent + 1 + len(last) + 2 + len(text) <= room:
             parts[-1] = f"{last}, {text}"
@@ -220,14 +222,14 @@ def block(example: str, record: dict[str, Any]) -> str:
 
 def main() -> None:
     """Write the pages again."""
-    found = complete()
+    example_records = complete()
     pages = {path: path.read_text(encoding="utf-8") for path in PAGES}
     named = BLOCK.findall("".join(pages.values()))
     if missing := [name for name in EXAMPLES if name not in named]:
         raise SystemExit(f"docs/schema*.md has no block for {', '.join(missing)}")
 
     def fresh(match: re.Match[str]) -> str:
-        return block(match[1], found[match[1]]) if match[1] in found else match[0]
+        return block(match[1], example_records[match[1]]) if match[1] in example_records else match[0]
 
     for path, text in pages.items():
         path.write_text(BLOCK.sub(fresh, text), encoding="utf-8")

@@ -71,14 +71,14 @@ def draw_searches(folder: Path) -> None:
     rows = []
     with Database(index_of(location), ()) as database:
         for text in SEARCHES:
-            found = list(database.like(vector_of(location, text), None, None, SHOWN))
-            views = [view(database, track, frame) for _, _, track, _, frame, *_ in found]
+            matches = list(database.like(vector_of(location, text), None, None, SHOWN))
+            views = [view(database, track, frame) for _, _, track, _, frame, *_ in matches]
             label = np.full((BAND, SHOWN * (SIDE + ROOM) + ROOM, 3), 255, np.uint8)
             cv2.putText(
                 label, f'--like "{text}"', (ROOM, 19), cv2.FONT_HERSHEY_SIMPLEX, 0.5, (60, 50, 40), 1, cv2.LINE_AA
             )
             gap = np.full((SIDE, ROOM, 3), 255, np.uint8)
-            rows += [label, np.hstack([gap, *(part for one in views for part in (one, gap))])]
+            rows += [label, np.hstack([gap, *(part for picture in views for part in (picture, gap))])]
     rows.append(np.full((ROOM, rows[0].shape[1], 3), 255, np.uint8))
     cv2.imwrite(str(FOLDER / "search.jpg"), np.vstack(rows), [cv2.IMWRITE_JPEG_QUALITY, 88])
 
@@ -86,15 +86,15 @@ def draw_searches(folder: Path) -> None:
 def view(database: Database, track: int, frame: int) -> np.ndarray:
     """Return a track's best view in a square of gray."""
     sql = "SELECT x1, y1, x2, y2 FROM objects WHERE track_id = ? AND frame = ?"
-    x1, y1, x2, y2 = (round(value) for value in database.fetch(sql, track, frame)[0])
+    x1, y1, x2, y2 = (round(pixels) for pixels in database.fetch(sql, track, frame)[0])
     crop = frame_of(STREET, frame)[max(0, y1) : y2, max(0, x1) : x2]
     scale = SIDE / max(crop.shape[:2])
     crop = cv2.resize(crop, None, fx=scale, fy=scale, interpolation=cv2.INTER_CUBIC)[:SIDE, :SIDE]
-    made = np.full((SIDE, SIDE, 3), 235, np.uint8)
+    square = np.full((SIDE, SIDE, 3), 235, np.uint8)
     top = (SIDE - crop.shape[0]) // 2
     left = (SIDE - crop.shape[1]) // 2
-    made[top : top + crop.shape[0], left : left + crop.shape[1]] = crop
-    return made
+    square[top : top + crop.shape[0], left : left + crop.shape[1]] = crop
+    return square
 
 
 if __name__ == "__main__":

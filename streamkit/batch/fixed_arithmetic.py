@@ -14,7 +14,7 @@ from streamkit.core.data import Device
 from streamkit.core.errors import ConfigError
 from streamkit.models.arithmetic import F32, Arithmetic, candidates, pinned_precision
 from streamkit.models.arithmetic_choice import ArithmeticChoice, choice_file, read_choice
-from streamkit.models.card import Card
+from streamkit.models.card import Card, family_of
 from streamkit.models.session import Session
 from streamkit.models.versions import gpu_versions
 from streamkit.runtime.execution.sizes import batch_sizes
@@ -70,7 +70,7 @@ def _began_with(engine: str, precision: str, before: Mapping[str, Any], device: 
 
 def _chosen(card: Any, allowed: Sequence[Arithmetic], device: Device, files: Sequence[str], graph: Graph) -> Arithmetic:
     """Return what was chosen on this GPU, or is chosen now on the first images of files."""
-    if not isinstance(card, Card):
+    if not isinstance(card, Card) or family_of(card).takes_clips:  # the comparison needs single images
         return F32
     file = choice_file(card.file, card.input.size, gpu_versions(device.index), allowed)
     choice = read_choice(file)

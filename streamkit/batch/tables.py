@@ -191,7 +191,8 @@ def _columns(node: Node) -> dict[str, ObjectColumn]:
     if "track_id" in node.writes:
         columns += [ObjectColumn("track_id", "int"), ObjectColumn("predicted", "flag")]
     if issubclass(kind, apply_results.ApplyAttributes):
-        columns.append(ObjectColumn("attributes", "attributes", (options.get("attribute") or node.table,)))
+        names = options["model"].attributes(options.get("attribute") or node.table)
+        columns.append(ObjectColumn("attributes", "attributes", names))
     if (fields := getattr(kind, "attribute_fields", None)) is not None and options.get("capture") != "frame":
         columns.append(ObjectColumn("attributes", "attributes", tuple(fields(options))))
     if issubclass(kind, apply_results.ApplyEmbeddings) and options.get("record"):

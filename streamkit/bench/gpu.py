@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from streamkit.bench import limits, trial
 from streamkit.bench.child import results
+from streamkit.bench.decoders import decoders_fps
 from streamkit.bench.inputs import lengthen, network, scratch_folder
 from streamkit.bench.table import HEAD, Measurement, best, binding, fps_of, growth_per_source, summary_line
 from streamkit.config.checks.stages import check_networks
@@ -221,12 +222,28 @@ class GpuBenchmark:
         ran = processes if figures.error and processes != "auto" else figures.processes
         row = Measurement(what, figures.fps, codec, sources, batch, found=figures, processes=ran)
         if not figures.error:
+            if what == "whole":
+                self._decode_in_processes(codec, sources, figures.processes)
             decoder = None if decoders else fps_of(self.rows, what="decode", codec=codec, sources=sources)
             network = fps_of(self.rows, what="infer", batch=batch) if "detect" in stages else None
             row.uses = binding(figures, cores(), decoder=decoder, network=network)
             row.of_limit = self._of_limit(codec, figures.fps) if "detect" in stages and pace is None else None
         self._add(row)
         self._last[what] = time.monotonic() - started_s
+
+    def _decode_in_processes(self, codec: str, sources: int, processes: int) -> None:
+        """Measure decoding alone in as many processes as a run used: Python's lock may bind a single one."""
+        measured = fps_of(self.rows, what="decode", codec=codec, sources=sources, processes=processes)
+        if measured is not None:
+            return
+        try:
+            fps = decoders_fps(
+                self.clips[codec], self.options.device, sources, self.options.seconds, processes, self._until_s
+            )
+        except TimeoutError:
+            self._leave_out(f"decode, {codec}, {sources} sources, in {processes} processes")
+            return
+        self._add(Measurement("decode", round(fps, 1), codec, sources, processes=processes))
 
     def _pipeline(
         self,

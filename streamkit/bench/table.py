@@ -50,7 +50,7 @@ class Measurement:
 
     def __str__(self) -> str:
         figures = self.found
-        processes = "" if self.found is None else self.processes
+        processes = "" if self.found is None and self.processes == 1 else self.processes
         head = self.what, self.codec, self.sources or "", self.batch or "", processes
         if figures is not None and figures.error:
             return f"{_row(*head)}  failed: {figures.error}"

@@ -264,7 +264,12 @@ class Node:
     @property
     def on_device(self) -> bool:
         """Whether the stage's arrays are on the pipeline's device; other stages work on the host."""
-        return issubclass(self.type, BatchStage)
+        return issubclass(self.type, BatchStage) or self.type.spec.on_device
+
+    @property
+    def keeps_states(self) -> bool:
+        """Whether the stage keeps something of earlier batches, so that one thread calls it with them in order."""
+        return not issubclass(self.type, BatchStage)
 
 
 @dataclass(slots=True)

@@ -12,18 +12,40 @@ A composite with `of:` is a chain of parts, and the batch carries `Crops` from t
     postprocess  device  starts the copy of the results to the host, and releases the outputs, run by run
     apply        host    stores the results per track, fills the objects' columns, and removes the crops
 
+A network that takes clips has a part `clips` before `infer`: it keeps the tensor's rows on the device, and passes on a
+tensor with a row for each clip, with the crops that the clips end with.
+
 `batch.geometry` maps each row to the pixels of the frame, so that a family with boxes, masks or key points can return
 source coordinates. The parts are in `streamkit/stages/inference/`: `select_objects.py`, `preprocess.py`, `infer.py`,
-`postprocess.py` and `apply_results.py`.
+`postprocess.py` and `apply_results.py`; those of clips in `clips.py` and `action.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class ClipSamples:
+    """Which frames of which clips m crops are, for a network that takes several frames of a track or source at once.
+
+    Attributes:
+        clip: (m,) int64, the number of the clip within its source.
+        place: (m,) int64, the number of the frame within the clip, from 0.
+        open_clips: by source, the clips that may get further frames after the batch.
+    """
+
+    clip: np.ndarray
+    place: np.ndarray
+    open_clips: Mapping[str, frozenset[int]]
+
+    def take(self, rows: np.ndarray) -> ClipSamples:
+        """Those of the crops at these indices."""
+        return ClipSamples(self.clip[rows], self.place[rows], self.open_clips)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +59,9 @@ class Crops:
         corners: (m, 4, 2) float32 source pixels, for crops that are straightened: from the upper left corner of what
             the network sees, clockwise; NaN for those that are cut by their rect. None if all are.
         quality: (m,) float64, how good each view is, from `select`; None if it is not measured.
+        views: (m, 4) float32, left, top, right, bottom of what fills the network's input, in source pixels: where it
+            reaches beyond the rect, the input is padded. None if a rect is placed as the card's `resize` says.
+        samples: the clips that they are frames of; None for networks that take single images.
     """
 
     rects: np.ndarray
@@ -44,6 +69,8 @@ class Crops:
     results: np.ndarray | Callable[[], np.ndarray] | None = None
     corners: np.ndarray | None = None
     quality: np.ndarray | None = None
+    views: np.ndarray | None = None
+    samples: ClipSamples | None = None
 
     def __post_init__(self) -> None:
         if self.rects.shape != (len(self.row_id), 4) or self.row_id.ndim != 1:
@@ -66,8 +93,10 @@ class Crops:
     def take(self, rows: np.ndarray) -> Crops:
         """The crops at these indices."""
         results = None if self.results is None else self.wait()[rows]
-        corners, quality = (None if column is None else column[rows] for column in (self.corners, self.quality))
-        return Crops(self.rects[rows], self.row_id[rows], results, corners, quality)
+        optional = (self.corners, self.quality, self.views)
+        corners, quality, views = (None if column is None else column[rows] for column in optional)
+        samples = None if self.samples is None else self.samples.take(rows)
+        return Crops(self.rects[rows], self.row_id[rows], results, corners, quality, views, samples)
 
     @staticmethod
     def join(parts: Sequence[Crops | None]) -> Crops | None:
@@ -84,7 +113,17 @@ class Crops:
             (np.concatenate(results) if results else none) if has_results else None,
             _joined([part.corners for part in crops if len(part)]),
             _joined([part.quality for part in crops if len(part)]),
+            _joined([part.views for part in crops if len(part)]),
+            _joined_samples([part.samples for part in crops if part.samples is not None]),
         )
+
+
+def _joined_samples(parts: list[ClipSamples]) -> ClipSamples | None:
+    """Concatenate the samples of parts of one batch; None if there are none."""
+    if not parts:
+        return None
+    clip = np.concatenate([part.clip for part in parts])
+    return ClipSamples(clip, np.concatenate([part.place for part in parts]), parts[0].open_clips)
 
 
 def _joined(parts: list[np.ndarray | None]) -> np.ndarray | None:

@@ -152,6 +152,28 @@ EVENT_KINDS: tuple[EventKind, ...] = (
         7,
     ),
     EventKind(
+        "started",
+        "action",
+        "A label of an action starts, of a track or of the whole frame.",
+        {
+            "action": "the label",
+            "score": "its score, 0 to 1",
+            "since_s": "presentation time of the first clip with the label, in seconds",
+        },
+        {"action": "falling", "score": 0.8731, "since_s": 3.0, "label": "person"},
+        _LABEL,
+        7,
+    ),
+    EventKind(
+        "ended",
+        "action",
+        "A label of an action no longer holds.",
+        {"action": "the label", "lasted_s": "seconds that it held"},
+        {"action": "falling", "lasted_s": 6.0, "label": "person"},
+        {**_LABEL, "lost": "true if the track was lost meanwhile, or its source paused or restarted"},
+        7,
+    ),
+    EventKind(
         "speeding",
         "speed",
         "A track becomes faster than the option `limit_kmh`.",

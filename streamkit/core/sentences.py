@@ -229,6 +229,8 @@ _TEMPLATES: Mapping[str, tuple[str, ...]] = {
     "met": ("{pair} met at {source}",),
     "parted": ("{pair} parted at {source} after {together_s:span}",),
     "read": ('{who} at {source} reads "{value}"<, read as "{before}" before>',),
+    "started": ('{whom} at {source}: "{action}" has started',),
+    "ended": ('{whom} at {source}: "{action}" has ended after {lasted_s:span}',),
     "speeding": ("{who} moves at {speed_kmh:.0f} km/h at {source}, above the limit of {limit_kmh:g} km/h",),
     "slowed": ("{who} has slowed to {speed_kmh:.0f} km/h at {source}, below the limit of {limit_kmh:g} km/h",),
     "changed": ("{who} turned from {before} to {direction} at {source}", "{who} moves {direction} at {source}"),

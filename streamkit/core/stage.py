@@ -243,7 +243,7 @@ class BatchStage(Stage):
 
 
 class StreamStage(Stage):
-    """Processes each source's frames in order, all sources of a batch in one call; on the host.
+    """Processes each source's frames in order, all sources of a batch in one call; on the host, unless `on_device`.
 
     `states` holds one state object per source, created by `new_state` and dropped when the source ends. With several
     processes, each has its own instance, which receives the sources of its process.

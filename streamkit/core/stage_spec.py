@@ -33,6 +33,7 @@ class StageSpec:
         splits_tensor: a batch stage that accepts a tensor of more crops than one run of the network takes
             (`core/crops.py`).
         splits_outputs: a batch stage that accepts outputs as `LazyOutputs`, one run of the network at a time.
+        on_device: a stream stage whose arrays are on the pipeline's device; its CUDA stream is current.
         draws_in_place: a batch stage that may draw on its input surfaces if no other stage reads them.
         has_rules: the option `rules` holds rules, which `check` reads.
         reads_packets: a source that decodes packets and calls `context.runtime.on_packet` with each.
@@ -74,6 +75,7 @@ class StageSpec:
     warms_up: bool = False
     splits_tensor: bool = False
     splits_outputs: bool = False
+    on_device: bool = False
     draws_in_place: bool = False
     has_rules: bool = False
     reads_packets: bool = False

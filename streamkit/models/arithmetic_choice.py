@@ -21,7 +21,7 @@ from streamkit.core.errors import OutputError
 from streamkit.core.user_cache import user_cache
 from streamkit.io.outputs import write_cache_file, writing
 from streamkit.models.arithmetic import F32, Arithmetic, EngineName, PrecisionName, candidates, pinned_precision
-from streamkit.models.card import Card
+from streamkit.models.card import Card, family_of
 from streamkit.models.network import network_hash
 from streamkit.models.versions import gpu_versions
 
@@ -138,6 +138,8 @@ def describe_arithmetic(card: Card, engine: str, precision: str, device: Device)
         return f"{card.file.name} runs in {allowed[0]}"
     if not card.file.is_file():
         return f"{card.file} is missing"
+    if family_of(card).takes_clips:
+        return f"{card.file.name} runs in {F32}: precisions are compared on single images; set precision to choose"
     choice = read_choice(choice_file(card.file, card.input.size, gpu_versions(device.index), allowed))
     if choice is None or choice.arithmetic not in allowed:
         return f"{card.file.name} begins in {F32}: the first run decides whether a faster arithmetic finds the same"

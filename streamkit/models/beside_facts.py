@@ -5,6 +5,8 @@ Hugging Face: `config.json` (architectures, model_type, id2label) and `preproces
 processors do (https://github.com/huggingface/transformers). A network in a folder `onnx/` has them one folder up.
 Roboflow: `environment.json` (PREPROCESSING, CLASS_LIST) and `class_names.txt`, read as in
 https://github.com/roboflow/inference.
+PaddleDetection: `infer_cfg.yml` (Preprocess, label_list, draw_threshold), read as its deploy/python/preprocess.py does
+(https://github.com/PaddlePaddle/PaddleDetection).
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from streamkit.models.facts import CardFact, CardFacts, need
 from streamkit.models.families import FAMILIES
 
 LABEL_FILES = ("labels.txt", "classes.txt", "class_names.txt", "data.yaml")
-_JSON_FILES = ("config.json", "preprocessor_config.json", "environment.json")
+_VIDEO_STEPS = "video_preprocessor_config.json"
+_JSON_FILES = ("config.json", "preprocessor_config.json", _VIDEO_STEPS, "environment.json")
+_PADDLE_FILE = "infer_cfg.yml"
 
 _SOFTMAX = ("detr", "yolos", "table-transformer")
 """Model types whose last class is no object, chosen by a softmax as in the first DETR."""
@@ -31,7 +35,7 @@ _BY_HAND = "; write a card for this network: streamkit models new"
 
 def companions(file: Path) -> list[Path]:
     """Return the files beside a network from which its card may be derived, those that exist."""
-    names = (*LABEL_FILES, *_JSON_FILES)
+    names = (*LABEL_FILES, *_JSON_FILES, _PADDLE_FILE)
     return [folder / name for folder in _folders(file) for name in names if (folder / name).is_file()]
 
 
@@ -57,14 +61,14 @@ def _read(file: Path, name: str) -> tuple[Path, dict[str, Any]] | None:
 
 
 def from_hugging_face(file: Path) -> CardFacts:
-    """Return what `config.json` and `preprocessor_config.json` say; nothing if the network has none.
+    """Return what `config.json` and the image or video processor's file say; nothing if the network has none.
 
     Raises:
         ValueError: a file cannot be read, or asks for a resize that a card does not have.
     """
     facts = CardFacts()
     config = _read(file, "config.json")
-    steps = _read(file, "preprocessor_config.json")
+    steps = _read(file, "preprocessor_config.json") or _read(file, _VIDEO_STEPS)
     if config is not None and ("architectures" in config[1] or "id2label" in config[1]):
         _add_config(facts, *config)
     if steps is not None:
@@ -86,7 +90,7 @@ def _add_config(facts: CardFacts, path: Path, config: Mapping[str, Any]) -> None
         need(numbered, f"id2label in {path} must number the classes from 0 without gaps{_BY_HAND}")
         names = tuple(str(labels[str(number)]) for number in range(len(labels)))
         facts.add(f"{path.name} (id2label)", labels=names)
-    if (not families or families[0].name == "detr") and config.get("model_type") in _SOFTMAX:
+    if (not families or families[0].traits.selects) and config.get("model_type") in _SOFTMAX:
         facts.add(f"{path.name} (model_type: {config['model_type']})", select="softmax")
 
 
@@ -156,6 +160,10 @@ def _sides(path: Path, key: str, value: Mapping[str, Any]) -> list[int]:
 
 def _add_resize(facts: CardFacts, path: Path, steps: Mapping[str, Any]) -> None:
     if not steps.get("do_resize", True):
+        return
+    if steps.get("do_affine_transform"):  # of a box, in the aspect ratio of the input
+        facts.add(f"{path.name} (size)", input_size=_sides(path, "size", steps.get("size") or {}))
+        facts.add(f"{path.name} (do_affine_transform)", input_resize="letterbox", input_anchor="center", input_pad=0)
         return
     resample = steps.get("resample", 2)
     facts.add(f"{path.name} (resample)", input_antialias=resample != 0)
@@ -255,6 +263,70 @@ def from_roboflow(file: Path) -> CardFacts:
         need(isinstance(names, list), f"CLASS_LIST in {path} must be a list of names, got {json.dumps(names)}")
         facts.add(f"{path.name} (CLASS_LIST)", labels=tuple(map(str, names)))
     return facts
+
+
+# -------------------------------------------------------------------------------------------------- PaddleDetection
+
+_INTERPOLATIONS = {0: "nearest", 2: "bicubic", 3: "area", 4: "Lanczos"}
+"""OpenCV's filters by number, but for 1, the bilinear one."""
+
+
+def from_paddle(file: Path) -> CardFacts:
+    """Return what PaddleDetection's `infer_cfg.yml` says; nothing if the network has none.
+
+    Raises:
+        ValueError: it cannot be read, or has a step that a card does not have.
+    """
+    facts = CardFacts()
+    path = file.absolute().parent / _PADDLE_FILE
+    if not path.is_file():
+        return facts
+    try:
+        settings = load_file(path)[0].plain()
+    except ConfigError as error:
+        raise ValueError(f"{path} cannot be read: {error}") from None
+    steps = settings.get("Preprocess") if isinstance(settings, dict) else None
+    need(isinstance(steps, list), f"{path} must be a mapping with the steps of Preprocess{_BY_HAND}")
+    by_type = {step.get("type"): step for step in steps or () if isinstance(step, dict)}
+    others = by_type.keys() - {"Resize", "NormalizeImage", "Permute"}
+    need(
+        not others, f"Preprocess in {path} has {', '.join(sorted(map(str, others)))}, which a card cannot do{_BY_HAND}"
+    )
+    _add_paddle_resize(facts, path, by_type.get("Resize", {}))
+    _add_paddle_values(facts, path, by_type.get("NormalizeImage", {}))
+    threshold = settings.get("draw_threshold")
+    if isinstance(threshold, float) and 0 < threshold < 1:
+        facts.add(f"{path.name} (draw_threshold)", score=threshold)
+    if names := settings.get("label_list"):
+        need(isinstance(names, list), f"label_list in {path} must be a list of names, got {json.dumps(names)}")
+        facts.add(f"{path.name} (label_list)", labels=tuple(map(str, names)))
+    return facts
+
+
+def _add_paddle_resize(facts: CardFacts, path: Path, step: Mapping[str, Any]) -> None:
+    sides = step.get("target_size")
+    need(isinstance(sides, list) and len(sides) == 2, f"{path} must have the target_size of Resize: height and width")
+    need(not step.get("keep_ratio"), f"{path} resizes with keep_ratio, which has no fixed height and width{_BY_HAND}")
+    height, width = (_side(path, "target_size", side) for side in sides or ())
+    facts.add(f"{path.name} (Resize)", input_size=[width, height], input_resize="stretch", input_color="rgb")
+    name = _INTERPOLATIONS.get(step.get("interp", 1))
+    if name is not None:
+        facts.note = (
+            f"{path.name} resizes with the {name} filter (interp: {step['interp']}), and streamkit with the bilinear "
+            "one; scores may differ slightly from the authors'"
+        )
+
+
+def _add_paddle_values(facts: CardFacts, path: Path, step: Mapping[str, Any]) -> None:
+    facts.add(f"{path.name} (is_scale)", input_scale="1/255" if step.get("is_scale", True) and step else 1)
+    if not step or step.get("norm_type", "mean_std") == "none":
+        facts.add(f"{path.name} (norm_type)", input_mean=0, input_std=1)
+        return
+    for key in ("mean", "std"):
+        three = step.get(key)
+        numbers = isinstance(three, list) and len(three) == 3 and all(type(number) in (int, float) for number in three)
+        need(numbers, f"{key} of NormalizeImage in {path} must be three numbers, got {json.dumps(three)}")
+    facts.add(f"{path.name} (NormalizeImage)", input_mean=step["mean"], input_std=step["std"])
 
 
 # ------------------------------------------------------------------------------------------------------------ labels

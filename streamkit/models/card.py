@@ -112,6 +112,10 @@ class Card:
         """Whether there is no card: `path` is the ONNX file from which this one was derived."""
         return self.path.suffix.lower() == ".onnx"
 
+    def attributes(self, name: str) -> tuple[str, ...]:
+        """Return the attributes that a stage of that name gives: one, or one for each number of the family."""
+        return tuple(f"{name}_{label}" for label in self.labels) if family_of(self).numbers else (name,)
+
     def with_file(self, file: Path) -> Card:
         """Return the same card for another file of the same network, such as one with a dynamic batch."""
         return dataclasses.replace(self, file=file.absolute(), url="", sha256="")

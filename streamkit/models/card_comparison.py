@@ -167,7 +167,11 @@ def _compare(
     card: Card, converted: Card, frames: Iterable[Frame], device: Device, truth: PictureTruth | None
 ) -> CardComparison:
     sides = _Network(card, device), _Network(converted, device)
-    tally = _TALLIES.get("semantic" if sides[0].reads.regions else card.task, _Boxes)(card, truth)
+    reads = sides[0].reads
+    kind = "semantic" if reads.regions else card.task
+    if reads.numbers:
+        kind = "numbers"
+    tally = _TALLIES.get(kind, _Boxes)(card, truth)
     first: Frame | None = None
     count = 0
     for frame in frames:
@@ -207,7 +211,7 @@ class _Network:
         if self.card.task == "read":
             best = self.reads.best(outputs, classes, self.card.blank)  # type: ignore[attr-defined]
             return _Outputs(None, fetch([best])()[0][0, :, 0])
-        if self.card.task in ("classify", "embed", "anomaly"):
+        if self.card.task in ("classify", "embed", "anomaly", "action"):
             vectors = fetch([self.reads.vectors(outputs)])()[0]  # type: ignore[attr-defined]
             return _Outputs(None, self.reads.finish(vectors)[0])  # type: ignore[attr-defined]
         return _Outputs(self._table(outputs, geometry, sizes), None)
@@ -418,6 +422,12 @@ class _BestClasses(_Arrays):
         return float(old.argmax() == new.argmax())
 
 
+class _Numbers(_Arrays):
+    def likeness(self, old: np.ndarray, new: np.ndarray) -> float:
+        """Return the share of numbers that are the same to one unit, such as a degree."""
+        return float((np.abs(old - new) <= 1).mean())
+
+
 class _Embeddings(_Arrays):
     def likeness(self, old: np.ndarray, new: np.ndarray) -> float:
         length = float(np.linalg.norm(old) * np.linalg.norm(new))
@@ -435,7 +445,9 @@ class _Scores(_Arrays):
 
 
 _TALLIES: dict[str, Any] = {
+    "action": _BestClasses,
     "classify": _BestClasses,
+    "numbers": _Numbers,
     "embed": _Embeddings,
     "semantic": _Arrays,
     "depth": _Depths,

@@ -88,10 +88,13 @@ def family(value: Any, info: Any) -> str:
 
 def select(value: Any, info: Any) -> str:
     """Validate what becomes an object of a raw DETR's outputs."""
+    from streamkit.models.families import FAMILIES
+
     word = word_among(value, SELECTS)
-    of = info.data.get("family", "detr")
-    if of != "detr":
-        raise ValueError(f"is for family: detr, not for {of}")
+    selecting = [name for name, family in FAMILIES.items() if family.traits.selects]
+    of = info.data.get("family", selecting[0])
+    if of not in selecting:
+        raise ValueError(f"is for family: {' or '.join(selecting)}, not for {of}")
     return word
 
 
@@ -353,7 +356,7 @@ class CardKeys(TypedDict, total=False):
     task: Required[
         Annotated[
             str,
-            _words("detect", "classify", "segment", "pose", "embed", "read", "depth", "anomaly"),
+            _words("detect", "classify", "segment", "pose", "embed", "read", "depth", "anomaly", "action"),
             "what the network does",
         ]
     ]
@@ -505,9 +508,9 @@ def read_keys(
         errors = error.errors(include_url=False)
     task = plain.get("task")
     has_text = "text" in plain
-    if task in ("detect", "classify", "segment", "pose") and "labels" not in plain and not has_text:
+    if task in ("detect", "classify", "segment", "pose", "action") and "labels" not in plain and not has_text:
         errors.append({"type": "missing", "loc": ("labels",)})
-    if has_text and task in ("classify", "pose", "read", "depth", "anomaly"):
+    if has_text and task in ("classify", "pose", "read", "depth", "anomaly", "action"):
         problems.append(root.problem(f"text is for the tasks {', '.join(_WITH_TEXT)}, not for {task}", "text"))
     if has_text and task in ("detect", "segment") and "labels" in plain:
         problems.append(root.problem("the prompts are the labels of a network with text: leave labels out", "labels"))

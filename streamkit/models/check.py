@@ -7,6 +7,7 @@ the verdict over all frames.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,8 +20,8 @@ from streamkit.core.errors import ModelError, SourceError
 from streamkit.io.image_file import IMAGE_SUFFIXES, MAX_MEGAPIXELS, PIXEL_LIMIT, read_rgb
 from streamkit.models import reference
 from streamkit.models.card import Card, family_of
-from streamkit.models.finder import decode, frame_tensor
-from streamkit.models.network import check_model, not_run, wrong
+from streamkit.models.finder import clip_tensor, decode
+from streamkit.models.network import check_model, inspect, not_run, wrong
 from streamkit.models.onnx_graph import is_quantized
 from streamkit.models.prompts import Prompts, check_prompts, prepare
 from streamkit.models.session import Session
@@ -54,6 +55,9 @@ PLACES = 0.99
 PROBABILITY = 0.005
 PROBABILITY_F16 = 0.01
 """Largest error of a class's probability."""
+NUMBER = 0.05
+NUMBER_F16 = 0.5
+"""Largest error of a number, such as an angle in degrees."""
 COSINE = 0.999
 """Least cosine between an embedding and the plain one."""
 _MAX_OBJECTS = 300
@@ -71,7 +75,7 @@ class CheckReport:
         frames: number of frames compared.
         tensor_max: largest error of the tensor against the exact rule, in levels of 0..255.
         opencv_mean: mean error of the tensor against a resize of the RGB image, OpenCV's or Pillow's, in levels.
-        objects: number of objects compared; for vectors and semantic segmentation, of frames.
+        objects: number of objects compared; for vectors and semantic segmentation, of frames, or of clips.
         same: share of them that is the same on both sides; for embeddings, the least cosine.
         worst: largest error of a box edge or keypoint in source pixels, of a probability, or of an element of an
             embedding; least IoU of a mask, or least share of equal places of a frame.
@@ -142,14 +146,16 @@ def _check(card: Card, frames: Sequence[Frame], device: Device, prompts: Sequenc
     )
     card = replace(card, labels=embedded[0].texts or card.labels)
     kind = "semantic" if reads.regions else "rotated" if "corners" in reads.columns else card.task
+    if reads.numbers:
+        kind = "numbers"
     compare, judge = _COMPARISONS[kind]
     comparisons: list[Any] = []
     errors: list[tuple[float, float]] = []
-    for frame in frames:
-        size = (frame.width, frame.height)
-        images, geometry, sizes = frame_tensor(card, frame, device)
+    for clip in _clips(card, frames):
+        size = (clip[-1].width, clip[-1].height)
+        images, geometry, sizes = clip_tensor(card, clip, device)
         tensor = fetch([images])()[0].copy()
-        errors.append(_tensor_errors(card, frame, tensor))
+        errors += [_tensor_errors(card, *pair) for pair in zip(clip, _rows(card, tensor), strict=False)]
         outputs = _run(session, card, {session.image_input: images, **reads.extra_inputs(sizes, device.xp)})
         answers = _run(plain, card, {plain.image_input: tensor, **reads.extra_inputs(sizes, np)})
         try:
@@ -161,6 +167,22 @@ def _check(card: Card, frames: Sequence[Frame], device: Device, prompts: Sequenc
     mean = np.mean([mean_error for _, mean_error in errors])
     passed = verdict.passed and worst <= TENSOR_LEVELS and float(mean) <= OPENCV_LEVELS
     return CheckReport(len(frames), worst, float(mean), *verdict[:-1], passed)
+
+
+def _clips(card: Card, frames: Sequence[Frame]) -> list[Sequence[Frame]]:
+    """Return what the network gets at once: each frame, or clips of the frames of a file, one behind the other."""
+    clip = inspect(card.file).clip
+    if clip is None:
+        return [[frame] for frame in frames]
+    count = clip.count()
+    by_file = [list(of_file) for _, of_file in itertools.groupby(frames, key=lambda frame: frame.source)]
+    return [of_file[first : first + count] for of_file in by_file for first in range(0, len(of_file), count)]
+
+
+def _rows(card: Card, tensor: np.ndarray) -> list[np.ndarray]:
+    """Return the part of an input that each frame has made, (1, ...)."""
+    clip = inspect(card.file).clip
+    return [tensor] if clip is None else list(clip.unstacked(tensor)[0][:, None])
 
 
 def _prepared(card: Card, prompts: Sequence[str], device: Device) -> Prompts:
@@ -327,6 +349,13 @@ def _judge_classes(card: Card, pairs: list[tuple[np.ndarray, np.ndarray]]) -> _V
     return _Verdict(len(pairs), same, error, text, error <= limit)
 
 
+def _judge_numbers(card: Card, pairs: list[tuple[np.ndarray, np.ndarray]]) -> _Verdict:
+    errors = np.array([np.abs(ours - theirs).max() for ours, theirs in pairs])
+    limit = NUMBER_F16 if card.input.dtype == "f16" else NUMBER
+    text = f"answers   largest error of {' and '.join(card.labels)} {errors.max():.4f} (limit {limit:g})"
+    return _Verdict(len(pairs), float((errors <= limit).mean()), float(errors.max()), text, bool(errors.max() <= limit))
+
+
 def _judge_embeddings(card: Card, pairs: list[tuple[np.ndarray, np.ndarray]]) -> _Verdict:
     ours, theirs = (np.array(side, np.float64) for side in zip(*pairs, strict=True))
     lengths = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
@@ -445,7 +474,9 @@ def _judge_shares(limit: float, what: str, shares: list[float]) -> _Verdict:
 _COMPARISONS: dict[str, tuple[Callable[[_Results], list[Any]], Callable[[Card, Any], _Verdict]]] = {
     "detect": (_boxes, _judge_boxes),
     "rotated": (_rotated_boxes, _judge_boxes),
+    "action": (_vectors, _judge_classes),
     "classify": (_vectors, _judge_classes),
+    "numbers": (_vectors, _judge_numbers),
     "embed": (_vectors, _judge_embeddings),
     "read": (_texts, _judge_texts),
     "segment": (_masks, lambda _, shares: _judge_shares(MASK_IOU, "least IoU", shares)),
@@ -455,7 +486,7 @@ _COMPARISONS: dict[str, tuple[Callable[[_Results], list[Any]], Callable[[Card, A
     "semantic": (_class_maps, lambda _, shares: _judge_shares(PLACES, "least share of places of one class", shares)),
 }
 """How a frame's results are compared, and the verdict over all frames, by task; `semantic` is `segment` with maps,
-`rotated` is `detect` with rotated boxes."""
+`rotated` is `detect` with rotated boxes, `numbers` is `classify` with numbers."""
 
 
 # ------------------------------------------------------------------------------------------------------------ frames

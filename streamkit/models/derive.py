@@ -2,9 +2,9 @@
 """A card derived from an ONNX file, for `model: best.onnx` without a card.
 
 What is known of a network is collected from, in this order: the exporter's metadata in the file (`metadata_facts`), the
-files of Hugging Face and Roboflow and lists of labels beside it (`beside_facts`), and the shapes of its inputs and
-outputs (`shape_facts`). A network line's own input, such as YOLOX's, completes it. Sources that contradict each other
-and choices that remain open are errors: nothing is guessed.
+files of Hugging Face, Roboflow and PaddleDetection and lists of labels beside it (`beside_facts`), and the shapes of
+its inputs and outputs (`shape_facts`). A network line's own input, such as YOLOX's, completes it. Sources that
+contradict each other and choices that remain open are errors: nothing is guessed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import yaml
 from streamkit.core.errors import ModelError, Problem
 from streamkit.core.text import did_you_mean, printable
 from streamkit.core.yaml_tree import tree
-from streamkit.models.beside_facts import from_hugging_face, from_roboflow, label_lists, read_labels
+from streamkit.models.beside_facts import from_hugging_face, from_paddle, from_roboflow, label_lists, read_labels
 from streamkit.models.card import AUTO, DEFAULT_CARD, Card, card_from, find_card, load_card
 from streamkit.models.card_keys import WITHOUT_LABELS, CardKeys, InputKeys
 from streamkit.models.dynamic_batch import for_batches
@@ -280,6 +280,7 @@ class _Derivation:
             lambda: from_metadata(self.info),
             lambda: from_hugging_face(self.file),
             lambda: from_roboflow(self.file),
+            lambda: from_paddle(self.file),
         ]
         if labels:
             self._try(lambda: self._set("labels", self._labels_of_option(labels)))
@@ -434,7 +435,7 @@ class _Derivation:
                 f", or {_classes(angled[0].classes or 0)} and the angle of oriented boxes, which {self.new} --family "
             )
             text += "yolov8_obb reads"
-        longer = {candidate.classes for candidate in certain if candidate.family == "detr"} & {
+        longer = {candidate.classes for candidate in certain if FAMILIES[candidate.family].traits.selects} & {
             len(fact.value) + 1 for fact in lists
         }
         if longer:
@@ -447,7 +448,8 @@ class _Derivation:
 
     @staticmethod
     def _needs_no_labels(family: str) -> bool:
-        return bool(FAMILIES[family].label) or FAMILIES[family].task in WITHOUT_LABELS
+        reads = FAMILIES[family]
+        return bool(reads.label or reads.numbers) or reads.task in WITHOUT_LABELS
 
     # --------------------------------------------------------------------------------------------------------- family
 
@@ -500,7 +502,8 @@ class _Derivation:
             raise ValueError(self._ambiguous(left))
         name = left[0].family
         why = "".join(f"; not {family}: {reason}" for family, reason in excluded.items())
-        self.facts["family"] = CardFact(name, f"the outputs {self._outputs()}{why}")
+        reading = FAMILIES[name].reading(self.info.output_dims)
+        self.facts["family"] = CardFact(name, f"the outputs {self._outputs()}{reading}{why}")
         self._label(name, left[0].classes)
 
     def _excluded(self, fitting: list[Candidate]) -> dict[str, str]:
@@ -526,9 +529,9 @@ class _Derivation:
         if not fitting:
             family.check(self.info.output_dims, count or 1)
         classes = fitting[0].classes if fitting else None
-        self.facts["family"] = CardFact(name, "--family")
         self.among = None
         self._ignore(unclaimed(family, self.info.output_dims, classes or count or 1), name)
+        self.facts["family"] = CardFact(name, f"--family{family.reading(self.info.output_dims)}")
         self._label(name, classes)
 
     def _ignore(self, unread: list[str], family: str) -> None:
@@ -552,6 +555,8 @@ class _Derivation:
         self.facts["task"] = task or CardFact(family.task, f"family {name}")
         if family.label:
             self.facts["labels"] = CardFact((family.label,), f"family {name} finds one class")
+        elif family.numbers:
+            self.facts["labels"] = CardFact(family.numbers, f"family {name} gives these numbers")
         elif family.task in WITHOUT_LABELS:
             self.facts.pop("labels", None)
         elif "labels" not in self.facts:
@@ -582,7 +587,7 @@ class _Derivation:
         if self.info.size is not None or len(self.info.inputs) > 1 or family is None or size is None:
             return
         outputs = values_of(self.info, size)
-        if family.task in ("classify", *WITHOUT_LABELS) or family.regions:
+        if family.task in ("classify", "action", *WITHOUT_LABELS) or family.regions:
             return
         options = ReadOptions(np.ones(max(1, len(self.facts["labels"].value)), np.float32))
         reads = family.selecting(self.facts["select"].value if "select" in self.facts else "")
@@ -604,7 +609,8 @@ class _Derivation:
         partial = self._sure(self._candidates(None if labels is None else len(labels.value), whole=False))
         if partial:
             return self._left_over(partial)
-        among = self.among or tuple(FAMILIES)
+        clips = self.info.clip is not None
+        among = self.among or [name for name, reads in FAMILIES.items() if reads.takes_clips == clips]
         task = f" of {self.facts['task'].origin}" if "task" in self.facts else ""
         reasons = "".join(f"; not {family}: {reason}" for family, reason in excluded.items())
         return (
@@ -662,9 +668,10 @@ class _Derivation:
             if key.startswith("input.") and key[6:] in ("anchor", "pad") and self._resize(line) != "letterbox":
                 continue
             self.facts.setdefault(key, fact)
-        if reads.traits.keypoints:
-            self.facts["keypoints"] = CardFact(reads.traits.keypoints, f"family {family}")
-        if family != "detr":
+        points = "" if self.plugin is not None else reads.keypoints(self.info.output_dims, 1)
+        if points:
+            self.facts["keypoints"] = CardFact(points, f"family {family}")
+        if not reads.traits.selects:
             self.facts.pop("select", None)
         missing = [key for key in _MUST if key not in self.facts]
         if missing:

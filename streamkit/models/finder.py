@@ -14,20 +14,33 @@ from streamkit.core.errors import ModelError
 from streamkit.io.outputs import AtomicFile
 from streamkit.models import families
 from streamkit.models.card import Card, family_of
-from streamkit.models.network import check_model
+from streamkit.models.network import check_model, inspect
 from streamkit.models.session import Session
 from streamkit.ops import preprocess
 
 
 def frame_tensor(card: Card, frame: Frame, device: Device) -> tuple[Array, np.ndarray, np.ndarray]:
-    """Return a frame's tensor on the device, which must be current; its geometry; and its (1, 2) width and height."""
-    surface = frame.surface
-    size = (frame.width, frame.height)
-    assert surface is not None
+    """Return the input for one frame; for a network that takes clips, a clip that stands still. See `clip_tensor`."""
+    return clip_tensor(card, [frame], device)
+
+
+def clip_tensor(card: Card, frames: Sequence[Frame], device: Device) -> tuple[Array, np.ndarray, np.ndarray]:
+    """Return a network's input for one frame, or for a clip of frames, the last of which is repeated to its length.
+
+    Returns:
+        The tensor on the device, which must be current; the geometry of the last frame; and its (1, 2) width and
+        height.
+    """
+    surfaces = [frame.surface for frame in frames if frame.surface is not None]
+    sizes = [(frame.width, frame.height) for frame in frames]
     if device.kind != "cpu":
-        surface = Surface(device.xp.asarray(surface.data), surface.color)
-    tensor, geometry = preprocess.preprocess([surface], [size], card.input)
-    return tensor, geometry, np.array([size], np.int64)
+        surfaces = [Surface(device.xp.asarray(surface.data), surface.color) for surface in surfaces]
+    tensor, geometry = preprocess.preprocess(surfaces, sizes, card.input)
+    clip = inspect(card.file).clip
+    if clip is not None:
+        places = np.minimum(np.arange(clip.count()), len(frames) - 1)
+        tensor = clip.stacked(tensor[device.xp.asarray(places)][None])
+    return tensor, geometry[-1:], np.array(sizes[-1:], np.int64)
 
 
 def decode(

@@ -248,9 +248,8 @@ def share_that_can_be_fused(info: ModelInfo, size: tuple[int, int]) -> float:
     Raises:
         EngineError: the network cannot run in the engine.
     """
-    width, height = size
     batch = info.batch or 1
-    images = (batch, 3, height, width) if info.layout == "nchw" else (batch, height, width, 3)
+    images = info.image_shape(batch, size)
     shapes = {
         name: tuple(
             (batch if axis == 0 else 1) if length is None else length for axis, length in enumerate(tensor.shape)

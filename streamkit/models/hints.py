@@ -19,6 +19,7 @@ import numpy as np
 from streamkit.core.data import Detections, Frame
 from streamkit.models.card import Card, family_of
 from streamkit.models.facts import IMAGENET_MEAN
+from streamkit.models.families.base import Family
 from streamkit.models.families.rules import SLACK
 from streamkit.models.finder import decode, find, finds_objects, run
 from streamkit.models.network import check_model, inspect
@@ -43,6 +44,19 @@ _WINS = 0.8
 _OVERDRIVEN = ((10, 0.95), (100, 0.7))
 """So many objects in a frame with such a median score are the answers of an overdriven network."""
 
+
+_OUTSIDE = 0.2
+"""Least share of the boxes outside of the picture, and with x and y exchanged inside of it, that tells swapped axes."""
+_SURE_POINT = 0.5
+_MIN_POINTS = 5
+"""Sure keypoints of an object, and objects with so many, that a hint at keypoints needs at least."""
+_LONG_BONES = 0.7
+"""Mean line of a skeleton in mean distances of two points, from which it joins any points: 0.4 for COCO's points of a
+person, 0.9 where OpenPose's or Human3.6M's points are taken for them, and 1 by chance."""
+_FULL_SCORES = 0.5
+"""Largest share of keypoints with the full score that is no hint."""
+_INSIDE = (0.5, 0.8)
+"""Largest share of keypoints in their boxes, and least one with x and y exchanged, for a hint at that."""
 
 _SAME_MEAN = 0.005
 """Largest difference between a card's mean and ImageNet's, in shares of white: means are rounded to three digits."""
@@ -85,10 +99,11 @@ def hints(card: Card, frames: Sequence[Frame]) -> list[str]:
         card: the network; only detectors, `segment` with instances and `pose` are tried.
         frames: frames on the host; at most 12 of them are used, evenly.
     """
-    general = [*_channel_order(card.input), *_other_values(card)]
+    doubts = _other_values(card)
+    general = [*_channel_order(card.input), *doubts]
     if card.task in ("depth", "anomaly"):
         general += _MAP_HINTS[card.task](check_model(card), frames)
-    return [*general, *_object_hints(card, frames)] if finds_objects(card) else general
+    return [*general, *_object_hints(card, frames, bool(doubts))] if finds_objects(card) else general
 
 
 def _other_values(card: Card) -> list[str]:
@@ -109,6 +124,50 @@ def _channel_order(spec: InputSpec) -> list[str]:
         f"input.mean {[round(value, 4) for value in spec.mean]} is ImageNet's in the order {order}, and color is "
         f"{spec.color}: unless the network was trained so, as PP-OCR's are, reverse mean and std, or set color: {order}"
     ]
+
+
+def _values_of_frames(card: Card, outputs: Sequence[Any]) -> Iterator[str]:
+    """Yield a hint if the values of all frames cannot be those of the card's family.
+
+    Networks with a selection of their own find nothing on a gray image.
+    """
+    rule = family_of(card).traits.doubt
+    if rule is None or card.decoder is not None:
+        return
+    reasons = {rule(results, card.input.size, len(card.labels)) for results, _ in outputs}
+    if reasons and "" not in reasons:
+        yield f"family {card.family} does not fit: {min(reasons)}"
+
+
+def _swapped_axes(card: Card, frames: Sequence[Frame], outputs: Sequence[Any]) -> Iterator[str]:
+    """Yield a hint if many boxes are outside of the picture, and inside with x and y exchanged.
+
+    Seen where the picture fills another part of the input in width than in height.
+    """
+    reads = family_of(card)
+    if type(reads).read is not Family.read:
+        return  # the boxes are not in network pixels
+    min_score = np.full(max(1, len(card.labels)), max(card.score, _COUNTS), np.float32)
+    shares = []
+    for frame, (results, geometry) in zip(frames, outputs, strict=True):
+        boxes = reads.candidates(results, 1, card.input.size, min_score).xyxy
+        corner = geometry[0, 2:]
+        picture = np.concatenate([corner, corner + geometry[0, :2] * (frame.width, frame.height)])
+        if len(boxes):
+            shares.append([_inside(boxes, picture), _inside(boxes[:, [1, 0, 3, 2]], picture)])
+    now, then = np.mean(shares, axis=0) if shares else (1.0, 1.0)
+    if now <= 1 - _OUTSIDE and then >= 1 - _OUTSIDE / 4:
+        yield (
+            f"x and y of the boxes are swapped: {1 - now:.0%} of them is outside of the frames, and {1 - then:.0%} "
+            "with x and y exchanged; export the network with x first, or exchange them in a family of a plugin"
+        )
+
+
+def _inside(boxes: np.ndarray, picture: np.ndarray) -> float:
+    """Return the mean share of boxes (n, 4) that is inside of a rectangle (4,)."""
+    sides = boxes[:, 2:] - boxes[:, :2]
+    covered = np.minimum(boxes[:, 2:], picture[2:]) - np.maximum(boxes[:, :2], picture[:2])
+    return float((covered.clip(0).prod(axis=1) / sides.prod(axis=1).clip(1e-6)).mean())
 
 
 def _depth_hints(card: Card, frames: Sequence[Frame]) -> list[str]:
@@ -165,8 +224,8 @@ def _evenly(frames: Sequence[Frame]) -> list[Frame]:
     return [frames[i] for i in sorted({int(i) for i in np.linspace(0, len(frames) - 1, _FRAMES)})]
 
 
-def _object_hints(card: Card, frames: Sequence[Frame]) -> list[str]:
-    """Return the hints of a network that finds objects, see `hints`."""
+def _object_hints(card: Card, frames: Sequence[Frame], doubted: bool) -> list[str]:
+    """Return the hints of a network that finds objects, see `hints`; `doubted` by a run on a gray image."""
     card = check_model(card)
     shown = _evenly(frames)
     outputs = [run(card, frame) for frame in shown]
@@ -175,7 +234,9 @@ def _object_hints(card: Card, frames: Sequence[Frame]) -> list[str]:
         for frame, (results, geometry) in zip(shown, outputs, strict=True)
     ]
     now = _strength(tables)
-    texts = list(_shifted(card, shown, outputs))
+    texts = [] if doubted else list(_values_of_frames(card, outputs))
+    texts += [*_swapped_axes(card, shown, outputs), *_shifted(card, shown, outputs)]
+    texts += _keypoint_hints(card, tables, [geometry[0] for _, geometry in outputs])
     for other in _alternatives(card):
         then = _strength([find(other.card, frame, _MIN_SCORE) for frame in shown])
         if _clearly_better(then, now, other.limits):
@@ -248,6 +309,63 @@ def _alternatives(card: Card) -> Iterator[_Alternative]:
         yield other("input.resize: letterbox fits better than stretch", resize="letterbox")
     elif spec.resize == "letterbox":
         yield other("input.resize: stretch fits better than letterbox", resize="stretch")
+
+
+def _keypoint_hints(card: Card, tables: Sequence[Detections], geometries: Sequence[np.ndarray]) -> Iterator[str]:
+    """Yield a hint if the skeleton joins points that are no neighbors, or if x and y of the points are exchanged."""
+    edges = card.skeleton.edges if card.skeleton is not None else ()
+    bones: list[float] = []
+    inside: list[np.ndarray] = []
+    full: list[float] = []
+    for table, geometry in zip(tables, geometries, strict=True):
+        if "keypoints" not in table.extra:
+            continue
+        for box, points in zip(table.xyxy, table.extra["keypoints"], strict=True):
+            sure = points[:, 2] >= _SURE_POINT
+            if sure.sum() >= _MIN_POINTS:
+                bones += _bone_ratio(points, sure, edges)
+                full.append(float((points[:, 2] >= 1).mean()))
+                inside.append(_shares_inside(box, points[sure, :2], geometry))
+    if len(inside) < _MIN_POINTS:
+        return
+    if np.mean(full) > _FULL_SCORES:
+        yield (
+            f"keypoints: {np.mean(full):.0%} of the points have a score of 1 or more, as where logits are taken for "
+            "scores: export the network with its last sigmoid or softmax"
+        )
+    now, exchanged = np.mean(inside, axis=0)
+    if now < _INSIDE[0] and exchanged > _INSIDE[1]:
+        yield (
+            f"keypoints: x and y are exchanged: {now:.0%} of the points are in their objects' boxes, {exchanged:.0%} "
+            "with y first; export the network with x first"
+        )
+    elif len(bones) >= _MIN_POINTS and np.mean(bones) > _LONG_BONES:
+        yield (
+            f"keypoints: the skeleton joins points that are far apart, {np.mean(bones):.1f} times as far as any two: "
+            "list the keypoints in the order of this network"
+        )
+
+
+def _bone_ratio(points: np.ndarray, sure: np.ndarray, edges: Sequence[tuple[int, int]]) -> list[float]:
+    """Return the mean length of the lines between sure points, in mean distances of two of them; empty if unknown."""
+    joined = [(a, b) for a, b in edges if max(a, b) < len(points) and sure[a] and sure[b]]
+    if len(joined) < _MIN_POINTS - 1:
+        return []
+    xy = points[sure, :2].astype(np.float64)
+    away = np.linalg.norm(xy[:, None] - xy, axis=2)
+    mean = away.sum() / (len(xy) * (len(xy) - 1))
+    first, second = np.array(joined).T
+    length = np.linalg.norm(points[first, :2] - points[second, :2], axis=1).mean()
+    return [float(length / mean)] if mean > 0 else []
+
+
+def _shares_inside(box: np.ndarray, xy: np.ndarray, geometry: np.ndarray) -> np.ndarray:
+    """Return the share of points in a box, as they are and with x and y of the network's pixels exchanged, (2,)."""
+    scale = geometry[:2]
+    offset = geometry[2:]
+    exchanged = ((xy * scale + offset)[:, ::-1] - offset) / scale
+    ways = np.stack([xy, exchanged])
+    return np.asarray(((ways >= box[:2]) & (ways <= box[2:])).all(axis=2).mean(axis=1))
 
 
 def _shifted(card: Card, frames: Sequence[Frame], outputs: Sequence[Any]) -> Iterator[str]:

@@ -76,6 +76,7 @@ def check_model(card: Card) -> Card:
     reads = family_of(card)
     if info.dtype == "u8":
         problems += _whole_numbers(card)
+    problems += _time_axis(card, reads, info)
     problems += _other_inputs(card, reads, info)
     classes = _classes(card, info)
     try:
@@ -106,6 +107,18 @@ def _whole_numbers(card: Card) -> list[str]:
     return [
         f"{card.file.name} takes images of whole numbers (uint8), and {what}; such networks scale by themselves: in a "
         f"card, set input.scale: 1, mean: 0 and std: 1{_card_of(card)}"
+    ]
+
+
+def _time_axis(card: Card, reads: Family, info: ModelInfo) -> list[str]:
+    """Return a problem if only one of network and family is for clips."""
+    if reads.takes_clips == (info.clip is not None):
+        return []
+    network, family = ("clips", "single images") if info.clip is not None else ("single images", "clips")
+    shape = list(info.inputs[info.image_input].dims)
+    return [
+        f"{card.file.name} takes {network}, {info.image_input} {shape}, and family {card.family} is for {family}; "
+        f"take a family for {network}{' and task: action' if info.clip is not None else ''}"
     ]
 
 

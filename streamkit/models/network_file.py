@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from streamkit.core.data import Array, array_module
 from streamkit.core.errors import ModelError
 from streamkit.models.file_version import FileVersion, file_version
 from streamkit.models.onnxruntime_package import need_onnxruntime
@@ -43,6 +44,41 @@ class TensorInfo:
         return tuple(dim if isinstance(dim, int) else None for dim in self.dims)
 
 
+DEFAULT_FRAMES = 16
+"""Frames of a clip where neither the network's file nor a stage says how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClipInput:
+    """The input of a network that takes clips: several frames of a video as one row of the batch.
+
+    Attributes:
+        order: the axes behind the batch: `tchw` (VideoMAE), `cthw` (X3D) or `thwc`.
+        frames: number of frames of a clip; None if the file leaves it open.
+    """
+
+    order: Literal["tchw", "cthw", "thwc"]
+    frames: int | None
+
+    def count(self, frames: int | None = None) -> int:
+        """Return the number of frames of a clip; where the file leaves it open, `frames` or `DEFAULT_FRAMES`."""
+        return self.frames or frames or DEFAULT_FRAMES
+
+    def stacked(self, frames: Array) -> Array:
+        """Return the network's input, C-contiguous, from the frames of k clips.
+
+        Args:
+            frames: (k, frames, 3, height, width), or (k, frames, height, width, 3) for `thwc`.
+        """
+        if self.order != "cthw":
+            return frames
+        return array_module(frames).ascontiguousarray(frames.transpose(0, 2, 1, 3, 4))
+
+    def unstacked(self, clips: Array) -> Array:
+        """Return the frames of clips, the inverse of `stacked`, as a view."""
+        return clips.transpose(0, 2, 1, 3, 4) if self.order == "cthw" else clips
+
+
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
     """Inputs and outputs of an ONNX file.
@@ -50,10 +86,11 @@ class ModelInfo:
     Attributes:
         inputs, outputs: by name, in the file's order.
         image_input: the input for the images.
-        layout, dtype: of the images.
-        batch: the number of images in a run; None for any number.
+        layout, dtype: of the images; of a network that takes clips, of each frame.
+        batch: the number of images, or of clips, in a run; None for any number.
         size: width, height in pixels; None if the file leaves them open.
         metadata: texts by key, which the exporter has written into the file.
+        clip: the time axis of a network that takes clips; None for single images.
     """
 
     file: Path
@@ -65,6 +102,22 @@ class ModelInfo:
     batch: int | None
     size: tuple[int, int] | None
     metadata: Mapping[str, str] = field(default_factory=dict)
+    clip: ClipInput | None = None
+
+    def image_shape(self, batch: int, size: tuple[int, int], frames: int | None = None) -> tuple[int, ...]:
+        """Return the shape of the images of a run.
+
+        Args:
+            batch: number of images, or of clips.
+            size: width, height of the images.
+            frames: number of frames of a clip, where the file leaves it open; `DEFAULT_FRAMES` by default.
+        """
+        width, height = size
+        image = (3, height, width) if self.layout == "nchw" else (height, width, 3)
+        if self.clip is None:
+            return batch, *image
+        count = self.clip.count(frames)
+        return (batch, 3, count, height, width) if self.clip.order == "cthw" else (batch, count, *image)
 
     @property
     def output_dims(self) -> dict[str, tuple[int | str | None, ...]]:
@@ -104,8 +157,9 @@ def _inspect(file: Path, version: FileVersion) -> ModelInfo:
     dtype = _IMAGE_DTYPES.get(image.dtype.name)
     if dtype is None:
         raise ModelError(f"{file} takes images as {image.dtype}; export it with float32, float16 or uint8")
-    channels_last = image.shape[1] != 3 and image.shape[3] == 3
-    height, width = image.shape[1:3] if channels_last else image.shape[2:4]
+    clip = _clip_input(file, image) if len(image.dims) == _CLIP_RANK else None
+    channels_last = image.shape[1] != 3 and image.shape[3] == 3 if clip is None else clip.order == "thwc"
+    height, width = image.shape[-3:-1] if channels_last else image.shape[-2:]
     return ModelInfo(
         file=file,
         inputs=inputs,
@@ -116,6 +170,7 @@ def _inspect(file: Path, version: FileVersion) -> ModelInfo:
         batch=image.shape[0],
         size=None if width is None or height is None else (width, height),
         metadata=metadata,
+        clip=clip,
     )
 
 
@@ -223,16 +278,43 @@ def _tensor(file: Path, node: Any) -> TensorInfo:
     return TensorInfo(node.name, np.dtype(kind), dims)
 
 
+_IMAGE_RANK = 4
+_CLIP_RANK = 5
+_CLIP_ORDERS: dict[int, Literal["tchw", "cthw", "thwc"]] = {1: "cthw", 2: "tchw", 4: "thwc"}
+"""The order of a clip's axes, by the axis of the channels."""
+
+
 def _image_input(file: Path, inputs: Mapping[str, TensorInfo]) -> TensorInfo:
-    """Return the only input of shape (batch, 3, height, width) or (batch, height, width, 3)."""
-    images = [n for n in inputs.values() if len(n.dims) == 4 and (n.shape[1] in (3, None) or n.shape[3] == 3)]
+    """Return the only input for color images, or, where there is none, the only one for clips of them."""
+    images = [
+        node
+        for node in inputs.values()
+        if len(node.dims) == _IMAGE_RANK and (node.shape[1] in (3, None) or node.shape[3] == 3)
+    ]
+    images = images or [node for node in inputs.values() if len(node.dims) == _CLIP_RANK]
     if len(images) != 1:
         listed = ", ".join(f"{node.name} {list(node.dims)}" for node in inputs.values()) or "none"
         raise ModelError(
             f"{file} must have one input of rank 4, (batch, 3, height, width) or (batch, height, width, 3), "
-            f"for color images; its inputs are: {listed}; export it with such an input"
+            "for color images, or of rank 5 for clips, (batch, frames, 3, height, width) or (batch, 3, frames, height, "
+            f"width); its inputs are: {listed}; export it with such an input"
         )
     return images[0]
+
+
+def _clip_input(file: Path, image: TensorInfo) -> ClipInput:
+    """Return which axis of an input of rank 5 is the time: the channels are the only axis of 3, or named so."""
+    axes = [axis for axis in _CLIP_ORDERS if image.dims[axis] == 3]
+    if not axes:
+        axes = [axis for axis in _CLIP_ORDERS if "channel" in str(image.dims[axis]).lower()]
+    if len(axes) != 1:
+        what = f"{len(axes)} axes of 3" if axes else "no axis of 3"
+        raise ModelError(
+            f"{file} takes clips as {image.name} {list(image.dims)}, with {what} for the colors, which does not say "
+            "where the frames are; export it as (batch, frames, 3, height, width) or (batch, 3, frames, height, width) "
+            "with 3 fixed, and a number of frames other than 3"
+        )
+    return ClipInput(_CLIP_ORDERS[axes[0]], image.shape[2 if axes[0] == 1 else 1])
 
 
 def not_run(file: Path, size: tuple[int, int], error: Exception) -> ModelError:

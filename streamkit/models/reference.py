@@ -152,8 +152,7 @@ def objects(
         classes: number of the card's labels; read for keypoints only, which follow the scores.
     """
     values = {name: np.asarray(output, np.float64) for name, output in outputs.items()}
-    alone = "boxes" in outputs and outputs["boxes"].ndim == 2  # torchvision's export for one image
-    if not alone or reads.traits.reference is None:
+    if not reads.single_image({name: output.shape for name, output in values.items()}):
         values = {name: output[0] for name, output in values.items()}
     rows = reads.reference_rows(PlainImage(values, spec.size, size, classes, select))
     rows = rows[rows[:, 4] >= min_score]

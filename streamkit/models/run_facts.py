@@ -120,8 +120,8 @@ def _cached_values(file: Path) -> Values | None:
 def _run(file: Path, size: Size) -> Values:
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     session = Session(file, Device(), threads=threads)
-    shape = (3, size[1], size[0]) if session.layout == "nchw" else (size[1], size[0], 3)
-    image = np.full((session.fixed_batch or 1, *shape), 114 if session.dtype == "u8" else 0.447)
+    shape = session.info.image_shape(session.fixed_batch or 1, size)
+    image = np.full(shape, 114 if session.dtype == "u8" else 0.447)
     dtype = {"f32": np.float32, "f16": np.float16, "u8": np.uint8}[session.dtype]
     try:
         outputs = session.run({session.image_input: image.astype(dtype)})

@@ -63,6 +63,7 @@ class Session:
         size: tuple[int, int] | None = None,
         shared: SharedInputs | None = None,
         ignore_outputs: Collection[str] = (),
+        frames: int | None = None,
     ) -> None:
         """Load the network.
 
@@ -79,6 +80,7 @@ class Session:
             size: width and height of the images, likewise.
             shared: inputs beside the images that `run` takes if it is given no others.
             ignore_outputs: names of outputs that `info` and `run` leave out.
+            frames: number of frames of a clip, for a network that takes clips and leaves it open.
 
         Raises:
             ModelError: the file cannot be used.
@@ -98,6 +100,7 @@ class Session:
         self._threads = threads
         self._quick = quick
         self._step = self.fixed_batch
+        self._frames = frames
         self._constants = shared or SharedInputs()
         self._single_engine = arithmetic.engine == "tensorrt" and device.kind == "cuda"
         self._by_batch: dict[int, IoBinding | FusedNetwork] = {}
@@ -334,8 +337,7 @@ class Session:
         if name in self._constants.arrays:
             return tuple(self._constants.of(batch)[name].shape)
         if name == self.image_input:
-            width, height = size
-            return (batch, 3, height, width) if self.layout == "nchw" else (batch, height, width, 3)
+            return self.info.image_shape(batch, size, self._frames)
         shape = self.inputs[name].shape
         return tuple((batch if i == 0 else 1) if n is None else n for i, n in enumerate(shape))
 
@@ -360,7 +362,7 @@ class Session:
         rows = len(feeds[self.image_input])
         bound = self._by_batch.get(rows) or self._gpu
         if bound is None and self._engine is not None:  # it has a program for each batch size
-            height, width = feeds[self.image_input].shape[slice(2, 4) if self.layout == "nchw" else slice(1, 3)]
+            height, width = feeds[self.image_input].shape[slice(-2, None) if self.layout == "nchw" else slice(-3, -1)]
             bound = self._by_batch[rows] = self._bound(rows, (width, height))
         if isinstance(bound, FusedNetwork):
             return bound.run(feeds)

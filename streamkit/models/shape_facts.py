@@ -52,7 +52,7 @@ def candidates(
         reads = family.selecting(select)
         if not _takes_inputs(info, reads):
             continue
-        numbers = _counts(info, reads, 1 if reads.label else classes)
+        numbers = _counts(info, reads, 1 if reads.label else len(reads.numbers) or classes)
         rule = reads.traits.plausible
         if numbers and (rule is None or size is None or rule(info, size)):
             listed += [Candidate(name, number, _unread(info, reads, number)) for number in numbers]
@@ -64,7 +64,9 @@ def _unread(info: ModelInfo, family: Family, classes: int | None) -> tuple[str, 
 
 
 def _takes_inputs(info: ModelInfo, family: Family) -> bool:
-    """Whether the family has a value for every input beside the images."""
+    """Whether the family takes clips if the network does, and has a value for every input beside the images."""
+    if family.takes_clips != (info.clip is not None):
+        return False
     return not info.inputs.keys() - {info.image_input} - family.extra_inputs(np.ones((1, 2), np.int64), np).keys()
 
 

@@ -78,6 +78,25 @@ def check_rects(rects: Sequence[Rect], sizes: Sequence[tuple[int, int]]) -> None
             )
 
 
+def views_around(xyxy: np.ndarray, pad: float, size: tuple[int, int]) -> np.ndarray:
+    """Return what fills a network's input around each box: its center, with `pad`, in the aspect ratio of the input.
+
+    Args:
+        xyxy: (m, 4) boxes in source pixels.
+        pad: margin on each side, as a share of the box's width and height.
+        size: width and height of the input.
+
+    Returns:
+        (m, 4) float32: left, top, right, bottom; at least a pixel wide and high, and not clipped to a frame.
+    """
+    boxes = np.asarray(xyxy, np.float64).reshape(-1, 4)
+    sides = np.maximum((boxes[:, 2:] - boxes[:, :2]) * (1 + 2 * pad), 1)
+    scale = (sides / size).max(axis=1, keepdims=True)
+    half = scale * np.array(size) / 2
+    center = (boxes[:, :2] + boxes[:, 2:]) / 2
+    return np.concatenate([center - half, center + half], axis=1).astype(np.float32)
+
+
 def crop_rects(xyxy: np.ndarray, sizes_wh: np.ndarray, pad: float = 0.0) -> np.ndarray:
     """Return the whole pixels of each box, with `pad` around it, clipped to the frame.
 

@@ -165,20 +165,20 @@ def best_class(
             score = best[frame, anchor]
         selection.select(frame, anchor, score, class_id)
         if angle is not None:
-            turned, flat = (
-                values_of_anchor[selection.frame, selection.anchor].astype(np.float32, copy=False)
-                for values_of_anchor in (angle, boxes)
-            )
-            corners = corners_of(flat, turned)
-            turned_boxes = selection.candidates(hull(corners), corners)
-            turned_boxes.rotated = True
-            return turned_boxes
+            return selection.rotated(boxes, angle)
         xyxy = _decode(boxes[selection.frame, selection.anchor], selection.anchor, coding, unit, input_size)
         return selection.candidates(xyxy, None if points is None else points[selection.frame, selection.anchor], step)
 
 
 def each_class(
-    boxes: Array, scores: Array, *, min_score: np.ndarray, coding: Coding, unit: tuple[float, float] = (1.0, 1.0)
+    boxes: Array,
+    scores: Array,
+    *,
+    min_score: np.ndarray,
+    coding: Coding,
+    unit: tuple[float, float] = (1.0, 1.0),
+    points: Array | None = None,
+    step: int = 2,
 ) -> Any:
     """Select each class of each row whose sigmoid reaches its threshold: row r's class k counts as anchor r x c + k.
 
@@ -188,6 +188,8 @@ def each_class(
         min_score: (c,) float32 on the host, as in `best_class`.
         coding: how the boxes are encoded.
         unit: factors for x and y.
+        points: (n, a, v) further values of each row, which its objects keep.
+        step: layout of `points`, as in `Candidates`.
 
     Raises:
         ValueError: the number of classes does not match.
@@ -195,16 +197,25 @@ def each_class(
     n, a, classes = scores.shape
     check_scores(classes, min_score)
     if array_module(scores) is not np:
-        boxes, scores = _common_dtype(boxes, scores)
-        arguments = *_strided(boxes, scores), np.int32(coding), np.float32(unit[0]), np.float32(unit[1])
-        return _launch("each_class", arguments, boxes.dtype, (n, a * classes), min_score)
+        boxes, scores, values = _common_dtype(boxes, scores, boxes if points is None else points)
+        columns = 0 if points is None else points.shape[2]
+        arguments = (
+            *_strided(boxes, scores),
+            np.int32(coding),
+            np.float32(unit[0]),
+            np.float32(unit[1]),
+            *_strided(values),
+            np.int32(columns),
+        )
+        return _launch("each_class", arguments, boxes.dtype, (n, a * classes), min_score, columns, step)
     selection = _Selection(n, a * classes, min_score)
     with np.errstate(all="ignore"):
         score = sigmoid(scores.reshape(n, a * classes))
         frame, anchor = selection.above_floor(score)
         selection.select(frame, anchor, score[frame, anchor], anchor % max(classes, 1))
         row = selection.anchor // max(classes, 1)
-        return selection.candidates(_decode(boxes[selection.frame, row], row, coding, unit, (0, 0)))
+        xyxy = _decode(boxes[selection.frame, row], row, coding, unit, (0, 0))
+        return selection.candidates(xyxy, None if points is None else points[selection.frame, row], step)
 
 
 def best_pairs(
@@ -250,6 +261,7 @@ def labeled_class(
     unit: tuple[float, float] = (1.0, 1.0),
     points: Array | None = None,
     step: int = 2,
+    angle: Array | None = None,
 ) -> Any:
     """Select rows with one score and one label each, from networks that select objects themselves.
 
@@ -262,13 +274,15 @@ def labeled_class(
         unit: factors for x and y.
         points: (n, a, c) further values of each anchor, which its object keeps.
         step: layout of `points`, as in `Candidates`.
+        angle: (n, a) with `Coding.ROTATED`, as in `best_class`.
     """
     n, a = scores.shape
     if array_module(scores) is not np:
-        boxes, scores, values = _common_dtype(boxes, scores, boxes if points is None else points)
+        values = points if points is not None else boxes if angle is None else angle[:, :, None]
+        boxes, scores, values = _common_dtype(boxes, scores, values)
         if labels.dtype not in (np.int64, np.int32, boxes.dtype):
             labels = labels.astype(boxes.dtype if labels.dtype.kind == "f" else np.int64)
-        columns = 0 if points is None else points.shape[2]
+        columns = CORNERS if angle is not None else 0 if points is None else points.shape[2]
         arguments = (
             *_strided(boxes, scores, labels),
             np.int32(coding),
@@ -278,7 +292,9 @@ def labeled_class(
             np.int32(columns),
         )
         whole = () if labels.dtype == boxes.dtype else (f"LABELS={8 * labels.itemsize}",)
-        return _launch("given_class", arguments, boxes.dtype, (n, a), min_score, columns, step, whole)
+        selected = _launch("given_class", arguments, boxes.dtype, (n, a), min_score, columns, step, whole)
+        selected.rotated = angle is not None
+        return selected
     selection = _Selection(n, a, min_score)
     with np.errstate(all="ignore"):
         scores = scores.astype(np.float32, copy=False)
@@ -286,6 +302,8 @@ def labeled_class(
         label = labels[frame, anchor]
         class_id = np.where((label >= 0) & (label < len(min_score)), label, -1).astype(np.int64)
         selection.select(frame, anchor, scores[frame, anchor], class_id)
+        if angle is not None:
+            return selection.rotated(boxes, angle)
         xyxy = _decode(boxes[selection.frame, selection.anchor], selection.anchor, coding, unit, (0, 0))
         return selection.candidates(xyxy, None if points is None else points[selection.frame, selection.anchor], step)
 
@@ -366,6 +384,14 @@ class _Selection:
         low = self.anchors - self._count(columns[0]) - self.label - self.not_finite
         removed = np.stack([low, self.label, self.not_finite], axis=1).astype(np.int32)
         return Candidates(*columns, removed, self.anchors, step)
+
+    def rotated(self, boxes: np.ndarray, angle: np.ndarray) -> Candidates:
+        """Return the candidates with rotated boxes, given center and size (n, a, 4) and angle (n, a) of all anchors."""
+        upright, radians = (values[self.frame, self.anchor].astype(np.float32, copy=False) for values in (boxes, angle))
+        corners = corners_of(upright, radians)
+        rotated = self.candidates(hull(corners), corners)
+        rotated.rotated = True
+        return rotated
 
     def _count(self, frame: np.ndarray) -> np.ndarray:
         return np.bincount(frame, minlength=self.frames)

@@ -145,17 +145,25 @@ def geometry(spec: InputSpec, width: int, height: int) -> tuple[float, float, fl
     return place.width / width, place.height / height, place.left, place.top
 
 
-def rect_geometry(spec: InputSpec, rects: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def rect_geometry(spec: InputSpec, rects: np.ndarray, views: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Return placement and geometry of parts of frames, whose source pixels are those of the whole frame.
 
     Args:
         spec: the network's input.
         rects: (m, 4) int64, the parts; see `boxes.Rect`.
+        views: (m, 4), what fills the input of each part, see `core.crops.Crops`; None to place parts by `spec.resize`.
 
     Returns:
         As from `placements`, (m, 4) int64; and as from `geometry`, (m, 4) float32.
     """
     size = rects[:, 2:] - rects[:, :2]
-    place = placements(spec, *size.T)
+    place = placements(spec, *size.T) if views is None else _placed_in(spec, rects, views)
     scale = place[:, 2:] / size
     return place, np.concatenate([scale, place[:, :2] - rects[:, :2] * scale], axis=1).astype(np.float32)
+
+
+def _placed_in(spec: InputSpec, rects: np.ndarray, views: np.ndarray) -> np.ndarray:
+    """Return the placements of parts in inputs that their views fill, in whole network pixels."""
+    scale = np.array(spec.size) / (views[:, 2:] - views[:, :2])
+    first, last = (np.rint((edges - views[:, :2]) * scale) for edges in (rects[:, :2], rects[:, 2:]))
+    return np.concatenate([first, np.maximum(last - first, 1)], axis=1).astype(np.int64)

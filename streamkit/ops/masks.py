@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Masks: from a network's low-resolution output to source pixels.
 
-Instance masks (as in YOLACT and YOLOv8-seg): an object's logits are its coefficients times the frame's prototypes. They
-are computed only within the object's box, one byte per value, and stay on the outputs' device until masks are read.
-Then they are sampled bilinearly at the source's pixels; a pixel belongs to the mask if the logit is above 0 and its
-center is in the box. On a GPU only the ends of the runs of such pixels are copied to the host.
+Instance masks: an object's logits are its coefficients times the frame's prototypes (as in YOLACT and YOLOv8-seg), or a
+map of its own (as in DETR). They are computed only within the object's box, one byte per value, and stay on the
+outputs' device until masks are read. Then they are sampled bilinearly at the source's pixels; a pixel belongs to the
+mask if the logit is above 0 and its center is in the box. On a GPU only the ends of the runs of such pixels are copied
+to the host.
 
 Semantic masks: each place of the network's map has its best class; a source pixel takes the class of its place.
 """
@@ -35,7 +36,13 @@ _ENDS = 4  # of runs, a column of an object: the room for them on the device in 
 
 
 def crop_logits(
-    rows: Array, counts: Array, prototypes: Array, geometry: np.ndarray, input_size: tuple[int, int]
+    rows: Array,
+    counts: Array,
+    prototypes: Array,
+    geometry: np.ndarray,
+    input_size: tuple[int, int],
+    *,
+    own_map: bool = False,
 ) -> Array:
     """Compute the logits within each object's box.
 
@@ -47,6 +54,7 @@ def crop_logits(
         prototypes: (>= n, c, h, w) float32 or float16.
         geometry: (n, 4) float32 on the host: network pixel = source pixel x scale + offset.
         input_size: the network's width and height in pixels.
+        own_map: each object has a map of its own, whose number is its only value, in place of coefficients.
 
     Returns:
         (n, room) int8 roots in `STEPS`: the crops of a frame's objects, each row-major, concatenated; those for which
@@ -54,7 +62,7 @@ def crop_logits(
     """
     n, k, width = rows.shape
     _, coefficients, high, wide = prototypes.shape
-    if coefficients != width - 6 or coefficients > _MAX_COEFFICIENTS:
+    if not own_map and (coefficients != width - 6 or coefficients > _MAX_COEFFICIENTS):
         raise ValueError(
             f"{coefficients} prototypes need as many coefficients, at most {_MAX_COEFFICIENTS}; "
             f"the objects have {width - 6}"
@@ -62,7 +70,7 @@ def crop_logits(
     room = FULL_MAPS * high * wide
     to_map = _to_map(geometry, (wide, high), input_size)
     if array_module(rows) is not np:
-        return _crop_logits_on_device(rows, counts, prototypes, to_map, room)
+        return _crop_logits_on_device(rows, counts, prototypes, to_map, room, own_map)
     logits = np.zeros((n, room), np.int8)
     frame = np.repeat(np.arange(n), counts[:, 0])
     used = rows[np.arange(k) < counts[:, :1]]
@@ -72,8 +80,9 @@ def crop_logits(
         for at, row, start, (x, y, w, h) in zip(frame.tolist(), used, starts.tolist(), rects.tolist(), strict=True):
             if start < 0:
                 continue
-            part = prototypes[at, :, y : y + h, x : x + w].reshape(coefficients, -1).astype(np.float32)
-            values = np.nan_to_num(row[6:] @ part, nan=-np.inf)
+            maps = int(row[6]) if own_map else slice(None)
+            part = prototypes[at, maps, y : y + h, x : x + w].astype(np.float32).reshape(-1, h * w)
+            values = np.nan_to_num(part[0] if own_map else row[6:] @ part, nan=-np.inf)
             roots = np.copysign(np.sqrt(np.abs(values)) * np.float32(STEPS), values)
             logits[at, start : start + w * h] = np.rint(np.clip(roots, -127, 127))
     return logits
@@ -125,7 +134,9 @@ def _starts(rects: np.ndarray, frame: np.ndarray, room: int) -> np.ndarray:
     return starts
 
 
-def _crop_logits_on_device(rows: Array, counts: Array, prototypes: Array, to_map: np.ndarray, room: int) -> Array:
+def _crop_logits_on_device(
+    rows: Array, counts: Array, prototypes: Array, to_map: np.ndarray, room: int, own_map: bool
+) -> Array:
     """Launch `crop_logits` of `masks.cu` once, with a block per object."""
     xp = array_module(rows)
     n, k, width = rows.shape
@@ -136,7 +147,8 @@ def _crop_logits_on_device(rows: Array, counts: Array, prototypes: Array, to_map
     if prototypes.dtype != np.float16:
         prototypes = prototypes.astype(np.float32, copy=False)
     _, coefficients, high, wide = prototypes.shape
-    launch = kernel("masks.cu", "crop_logits", ("HALF=1",) if prototypes.dtype == np.float16 else ())
+    defines = [define for define, used in (("HALF=1", prototypes.dtype == np.float16), ("OWN_MAP=1", own_map)) if used]
+    launch = kernel("masks.cu", "crop_logits", tuple(defines))
     arguments = (
         rows,
         np.int32(width),

@@ -39,6 +39,7 @@ def preprocess(
     batch: int | None = None,
     rects: Sequence[Rect] | None = None,
     corners: np.ndarray | None = None,
+    views: np.ndarray | None = None,
 ) -> tuple[Array, np.ndarray]:
     """Make the network's input from surfaces of any sizes and colors.
 
@@ -52,6 +53,8 @@ def preprocess(
         batch: rows of the tensor, at least the number of surfaces, which is the default. Further rows are padding.
         rects: the part of its frame that each row shows; all of it by default. A surface may occur in several rows.
         corners: (surfaces, 4, 2), rows that show the inside of four corners instead, straightened; see `ops.quads`.
+        views: (surfaces, 4), for rects, what fills the input of each row: where it reaches beyond the rect, the row is
+            padded.
 
     Returns:
         The tensor, `spec.shape(batch)` of `spec.numpy_dtype` on the surfaces' device; and the geometry, (surfaces, 4)
@@ -79,7 +82,7 @@ def preprocess(
         from streamkit.ops.preprocess_cuda import fill
 
         out = xp.empty(spec.shape(rows), spec.numpy_dtype)
-    scales = fill(out, surfaces, sizes, spec, rects)
+    scales = fill(out, surfaces, sizes, spec, rects, views)
     if corners is not None:
         fill_quads(out, surfaces, sizes, corners, spec)
     return out, scales
@@ -146,6 +149,7 @@ def _fill_host(
     sizes: Sequence[tuple[int, int]],
     spec: InputSpec,
     rects: Sequence[Rect] | None,
+    views: np.ndarray | None,
 ) -> np.ndarray:
     """Write the batch to `out` on the host and return its geometry; arguments as `preprocess` has checked them.
 
@@ -157,7 +161,7 @@ def _fill_host(
 
     pad = spec.affine()[2].astype(out.dtype)[:, None, None]
     parts = rects or [(0, 0, *size) for size in sizes]
-    places, scales = rect_geometry(spec, np.array(parts, np.int64).reshape(-1, 4))
+    places, scales = rect_geometry(spec, np.array(parts, np.int64).reshape(-1, 4), views)
     for image, surface, rect, place in zip(out, surfaces, parts, map(Placement._make, places.tolist()), strict=False):
         with scratch() as new:
             if spec.layout == "nchw":

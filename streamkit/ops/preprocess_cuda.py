@@ -82,10 +82,11 @@ def fill(
     sizes: Sequence[tuple[int, int]],
     spec: InputSpec,
     rects: Sequence[Rect] | None,
+    views: np.ndarray | None = None,
 ) -> np.ndarray:
     """Write the batch to `out` and return its geometry; arguments as `preprocess` has checked them."""
     layout = (f"OUT={_OUT[spec.dtype]}", f"NHWC={int(spec.layout == 'nhwc')}")
-    return _fill(int(out.data.ptr), len(out), layout, surfaces, sizes, spec, rects)
+    return _fill(int(out.data.ptr), len(out), layout, surfaces, sizes, spec, rects, views)
 
 
 def fill_packed(
@@ -94,12 +95,13 @@ def fill_packed(
     sizes: Sequence[tuple[int, int]],
     spec: InputSpec,
     rects: Sequence[Rect] | None,
+    views: np.ndarray | None = None,
 ) -> None:
     """Write a batch of a float network to memory; other arguments as for `preprocess`, at most `target.images` rows."""
     if rects is not None:
         check_rects(rects, sizes)
     layout = ("OUT=__half", "NHWC=1", f"BLOCK={target.block}", f"PITCH={target.pitch}")
-    _fill(target.address, target.images, layout, surfaces, sizes, spec, rects, target.block)
+    _fill(target.address, target.images, layout, surfaces, sizes, spec, rects, views, target.block)
 
 
 def _fill(
@@ -110,6 +112,7 @@ def _fill(
     sizes: Sequence[tuple[int, int]],
     spec: InputSpec,
     rects: Sequence[Rect] | None,
+    views: np.ndarray | None,
     pixels_of_thread: int = 1,
 ) -> np.ndarray:
     import cupy
@@ -119,7 +122,7 @@ def _fill(
     stream = cupy.cuda.get_current_stream()
     driver.wait_for(stream, surfaces)
 
-    packed, scales = _plan(spec).pack(surfaces, sizes, [s.data.data.ptr for s in surfaces], images, rects)
+    packed, scales = _plan(spec).pack(surfaces, sizes, [s.data.data.ptr for s in surfaces], images, rects, views)
     defines = (*layout, "ANTIALIAS=1") if spec.antialias else layout
     threads = [length // pixels_of_thread for length in spec.size]
     grid = (-(-threads[0] // _BLOCK[0]), -(-threads[1] // _BLOCK[1]), images)
@@ -163,10 +166,11 @@ class Plan:
         addresses: list[int],
         batch: int,
         rects: Sequence[Rect] | None = None,
+        views: np.ndarray | None = None,
     ) -> tuple[bytearray, np.ndarray]:
         """Return the bytes of a SPEC and `batch` FRAMEs, and the geometry, (surfaces, 4) float32."""
         if rects is not None:
-            return self._pack_parts(surfaces, addresses, batch, np.array(rects, np.int64).reshape(-1, 4))
+            return self._pack_parts(surfaces, addresses, batch, np.array(rects, np.int64).reshape(-1, 4), views)
         records = [self._header]
         scales = []
         for surface, size in zip(surfaces, sizes, strict=True):
@@ -179,7 +183,12 @@ class Plan:
         return packed, np.array(scales, np.float32).reshape(-1, 4)
 
     def _pack_parts(
-        self, surfaces: Sequence[Surface], addresses: list[int], batch: int, rects: np.ndarray
+        self,
+        surfaces: Sequence[Surface],
+        addresses: list[int],
+        batch: int,
+        rects: np.ndarray,
+        views: np.ndarray | None,
     ) -> tuple[bytearray, np.ndarray]:
         """Return the same as `pack`, for parts of frames: objects have ever new sizes, so no record is cached."""
         kinds: dict[tuple[tuple[int, ...], Color], int] = {}
@@ -196,7 +205,7 @@ class Plan:
             part["width"] = right - left
             part["height"] = bottom - top
             part["data"] = np.array(addresses, np.uint64) + (top * part["pitch"] + left).astype(np.uint64)
-        place, scales = rect_geometry(self.spec, rects)
+        place, scales = rect_geometry(self.spec, rects, views)
         for name, values in zip(("left", "top", "new_width", "new_height"), place.T, strict=True):
             used[name] = values
         used["step_x"], used["step_y"] = ((rects[:, 2:] - rects[:, :2]) / place[:, 2:]).T

@@ -13,6 +13,8 @@ from streamkit.tracking.track_state import TrackPool
 from streamkit.tracking.tracker import PREDICTED, BatchFrame, TrackerDetections
 from streamkit.tracking.update_batch import FRAME, advance
 
+_STILL = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0))
+
 
 class CompiledTracker:
     """Tracks as the settings say; see `tracker.BatchTracker`.
@@ -37,6 +39,8 @@ class CompiledTracker:
                 frame.detected,
                 frame.width,
                 frame.height,
+                frame.camera is not None,
+                _STILL if frame.camera is None else frame.camera,
                 frame.end,
             )
             for frame in frames

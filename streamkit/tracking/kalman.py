@@ -89,6 +89,48 @@ def reupdate(mean: np.ndarray, cov: np.ndarray, seen: np.ndarray, box: np.ndarra
 
 
 @compiled
+def warp(mean: np.ndarray, cov: np.ndarray, camera: np.ndarray) -> None:
+    """Move a filter as the picture moves: `camera` is (2, 3), from (x, y, 1) to (x, y) in pixels.
+
+    The camera motion compensation of Aharon et al., "BoT-SORT", 2022. Under roll, the covariance of x and y is dropped.
+    """
+    mean[0, 0], mean[1, 0] = warped(camera, mean[0, 0], mean[1, 0], 1.0)
+    mean[0, 1], mean[1, 1] = warped(camera, mean[0, 1], mean[1, 1], 0.0)
+    for k in range(2):
+        zoom = np.hypot(camera[0, k], camera[1, k])
+        for n in range(2):
+            mean[2 + k, n] *= zoom
+        for n in range(3):
+            cov[2 + k, n] *= zoom * zoom
+    for n in range(3):
+        across = cov[0, n]
+        down = cov[1, n]
+        cov[0, n] = camera[0, 0] ** 2 * across + camera[0, 1] ** 2 * down
+        cov[1, n] = camera[1, 0] ** 2 * across + camera[1, 1] ** 2 * down
+
+
+@compiled
+def warp_box(box: np.ndarray, camera: np.ndarray) -> None:
+    """Move a box x1, y1, x2, y2 as the picture moves, see `warp`: its center, and its size by the zoom."""
+    half_w = (box[2] - box[0]) / 2 * np.hypot(camera[0, 0], camera[1, 0])
+    half_h = (box[3] - box[1]) / 2 * np.hypot(camera[0, 1], camera[1, 1])
+    x, y = warped(camera, (box[0] + box[2]) / 2, (box[1] + box[3]) / 2, 1.0)
+    box[0] = x - half_w
+    box[1] = y - half_h
+    box[2] = x + half_w
+    box[3] = y + half_h
+
+
+@compiled
+def warped(camera: np.ndarray, x: float, y: float, shift: float) -> tuple[float, float]:
+    """Return a point after `camera`, with `shift` 1; a vector with 0."""
+    return (
+        camera[0, 0] * x + camera[0, 1] * y + camera[0, 2] * shift,
+        camera[1, 0] * x + camera[1, 1] * y + camera[1, 2] * shift,
+    )
+
+
+@compiled
 def copy(to: np.ndarray, source: np.ndarray) -> None:
     """Copy a mean or a covariance, in loops: Numba takes seconds to compile a slice assignment."""
     for k in range(source.shape[0]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from streamkit.core.options import PluginNames
 from streamkit.tracking.settings import TrackerSettings
@@ -21,10 +21,16 @@ def _start_compiled(settings: TrackerSettings) -> BatchTracker:
     return CompiledTracker(settings)
 
 
-def _compiled(name: str, summary: str, **steps: Any) -> TrackerMethod:
+def _compiled(name: str, summary: str, *, camera_motion: bool | Literal["auto"] = False, **steps: Any) -> TrackerMethod:
     """Declare a built-in method by its difference from ByteTrack."""
     return TrackerMethod(
-        name=name, summary=summary, start=_start_compiled, origin=(__file__, name), steps=steps, compiled=True
+        name=name,
+        summary=summary,
+        start=_start_compiled,
+        origin=(__file__, name),
+        steps=steps,
+        compiled=True,
+        camera_motion=camera_motion,
     )
 
 
@@ -32,7 +38,17 @@ BUILT_IN: dict[str, TrackerMethod] = {
     method.name: method
     for method in (
         _compiled("bytetrack", "Match strong objects to all tracks, then weak ones to tracks that were just seen."),
-        _compiled("botsort", "Do as bytetrack, and smooth the boxes.", smooth=True),
+        _compiled(
+            "botsort",
+            "Do as bytetrack, smooth the boxes, and compensate the motion of the camera.",
+            camera_motion="auto",
+            smooth=True,
+        ),
+        _compiled(
+            "auto",
+            "Do as bytetrack, and compensate the motion of cameras that are measured to move.",
+            camera_motion="auto",
+        ),
         _compiled("ocsort", "Prefer observations to predictions.", two_rounds=False, recover=True, heading=0.1),
         _compiled("sort", "Use strong objects only.", two_rounds=False),
         _compiled("iou", "Use strong objects and their last boxes, without motion.", two_rounds=False, motion=False),

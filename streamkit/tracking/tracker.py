@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -98,6 +98,8 @@ class BatchFrame(NamedTuple):
         width: width in source pixels.
         height: height in source pixels.
         end: end of its objects in the batch's; they begin at the end of the previous frame's.
+        camera: how the camera has moved the picture since the source's previous frame: rows of (2, 3), which take
+            (x, y, 1) to (x, y) in source pixels; None if it stands still, or its motion is not known.
     """
 
     source: str
@@ -108,6 +110,7 @@ class BatchFrame(NamedTuple):
     width: float
     height: float
     end: int
+    camera: Sequence[Sequence[float]] | None = None
 
 
 class BatchTracker(Protocol):
@@ -146,6 +149,7 @@ class TrackerMethod:
         origin: the file and the name of the class that implements it.
         steps: settings that the method fixes, by their names in `TrackerSettings`.
         compiled: whether it is compiled with Numba: all built-in methods are.
+        camera_motion: the default of the option of this name.
     """
 
     name: str
@@ -154,6 +158,7 @@ class TrackerMethod:
     origin: tuple[str, str]
     steps: Mapping[str, Any] = field(default_factory=dict)
     compiled: bool = False
+    camera_motion: bool | Literal["auto"] = False
 
     def __str__(self) -> str:
         return self.name

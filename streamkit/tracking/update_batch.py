@@ -12,7 +12,7 @@ from streamkit.tracking.kalman import as_box, moved
 from streamkit.tracking.settings import TrackerSettings
 from streamkit.tracking.track_state import LOST, SEEN
 from streamkit.tracking.tracker import TrackerDetections
-from streamkit.tracking.update_frame import predict_tracks, update_frame
+from streamkit.tracking.update_frame import move_tracks, predict_tracks, update_frame
 
 FRAME = np.dtype(
     [
@@ -23,6 +23,8 @@ FRAME = np.dtype(
         ("detected", np.int64),  # whether the detector ran on it; if not, its objects are predicted
         ("width", np.float64),
         ("height", np.float64),
+        ("moves", np.int64),  # whether the camera has moved since the source's last frame
+        ("camera", np.float64, (2, 3)),  # if so, how it moves the picture: (x, y, 1) to (x, y) in source pixels
         ("end", np.int64),  # end of its objects in the batch's; they begin at the end of the previous frame's
     ],
     align=True,
@@ -82,6 +84,8 @@ def _advance(stamp: int) -> Any:
                 lane.count = lane.detected = 0
             lane.epoch = frame.epoch
             predict_tracks(lane, lane_tracks, frame.time_s, st)
+            if frame.moves:
+                move_tracks(lane, lane_tracks, frame.camera, st)
             if frame.detected:
                 before = last_id[frame.counter]
                 last_id[frame.counter] = update_frame(

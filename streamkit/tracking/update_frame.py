@@ -3,8 +3,7 @@
 
 The rounds are those of Zhang et al., "ByteTrack", 2022: objects of high score with all tracks; those of low score with
 the remaining tracks that were just seen; remaining high ones with unconfirmed tracks. The settings turn this into SORT
-(Bewley et al. 2016), OC-SORT (Cao et al. 2023) and BoT-SORT without its camera motion compensation (Aharon et al.
-2022).
+(Bewley et al. 2016), OC-SORT (Cao et al. 2023) and BoT-SORT (Aharon et al. 2022).
 
 `lane` is a record of `track_state.LANE`, `tracks` (most,) of `track_state.TRACK`, `embeddings` (most, d) float32.
 """
@@ -17,7 +16,7 @@ import numpy as np
 
 from streamkit.tracking.association import NONE, AssociationPass, exclude_boxes, match
 from streamkit.tracking.jit import compiled
-from streamkit.tracking.kalman import as_box, begin, copy, correct, predict, reupdate
+from streamkit.tracking.kalman import as_box, begin, copy, correct, predict, reupdate, warp, warp_box, warped
 from streamkit.tracking.settings import TrackerSettings
 from streamkit.tracking.similarity import box_similarity
 from streamkit.tracking.track_state import HISTORY, LOST, NEW, SEEN
@@ -38,6 +37,19 @@ def predict_tracks(lane: Any, tracks: np.ndarray, time_s: float, st: TrackerSett
         for j in range(lane.count):
             predict(tracks[j].mean, tracks[j].cov, elapsed_s, tracks[j].state != LOST)
     lane.time_s = time_s
+
+
+@compiled
+def move_tracks(lane: Any, tracks: np.ndarray, camera: np.ndarray, st: TrackerSettings) -> None:
+    """Move a lane's tracks, and what is remembered of them, as the camera moves the picture; see `kalman.warp`."""
+    for j in range(lane.count):
+        track = tracks[j]
+        warp(track.mean, track.cov, camera)
+        warp_box(track.box, camera)
+        if st.recover:
+            warp(track.seen_mean, track.seen_cov, camera)
+        for i in range(min(track.steps, HISTORY)):
+            track.path[i, 1], track.path[i, 2] = warped(camera, track.path[i, 1], track.path[i, 2], 1.0)
 
 
 @compiled

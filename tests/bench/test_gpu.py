@@ -190,9 +190,10 @@ def test_a_row_has_the_number_of_processes(root, tmp_path):
     bench.clips = bench.options.clips
     for processes in (None, 1, "auto"):
         bench.measure_whole("h264", 2, 2, processes=processes)
-    assert [(row.processes, row.found.error) for row in bench.rows] == [(2, None), (1, None), (1, None)]
-    assert [line.split()[4] for line in messages] == ["2", "1", "1"]
-    assert bench.rows[0].found.fps > 0
+    whole = [row for row in bench.rows if row.what == "whole"]
+    assert [(row.processes, row.found.error) for row in whole] == [(2, None), (1, None), (1, None)]
+    assert [line.split()[4] for line in messages if line.startswith("whole")] == ["2", "1", "1"]
+    assert whole[0].found.fps > 0
 
 
 def test_paced_runs_come_before_those_of_the_whole(root, tmp_path, monkeypatch):
@@ -325,3 +326,18 @@ def test_a_run_on_the_gpu_is_measured(root, tmp_path):
     assert 0 < trial_result.to_device < 2_000
     assert 0 < trial_result.to_host < 20_000
     assert trial_result.counts.get("pixels to host", 0) == 0
+
+
+def test_decoding_alone_is_also_measured_in_as_many_processes_as_the_pipeline_uses(root, tmp_path, monkeypatch):
+    bench = gpu.GpuBenchmark(options(root, seconds=0.2), tmp_path, lambda _text: None)
+    bench.clips = bench.options.clips
+    bench.rows = [Measurement("decode", 1.0, "h264", 2)]
+    trial_result = gpu.trial.TrialResult(fps=100.0, processes=2)
+    monkeypatch.setattr(trial, "measure", lambda spec, until_s: trial_result)
+    monkeypatch.setattr(bench, "_check_records", lambda figures: None)
+    bench.measure_whole("h264", 2, 2)
+    bench.measure_whole("h264", 2, 4)
+    decoded = [row for row in bench.rows if row.what == "decode"]
+    assert [(row.sources, row.processes) for row in decoded] == [(2, 1), (2, 2)]
+    assert decoded[1].fps > 1.0
+    assert "2" in str(decoded[1]).split()[3]

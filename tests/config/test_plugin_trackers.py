@@ -85,7 +85,7 @@ def test_the_schema_lists_the_methods_of_plugins(plugin):
 @pytest.mark.parametrize(
     ("command", "text"),
     [
-        (["explain", "track"], "method: bytetrack | botsort | ocsort | sort | iou | numbers; default bytetrack"),
+        (["explain", "track"], "method: bytetrack | botsort | auto | ocsort | sort | iou | numbers; default bytetrack"),
         (["list"], "numbers  tracker method  Number the objects."),
     ],
     ids=["explain", "list"],

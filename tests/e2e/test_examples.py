@@ -34,6 +34,7 @@ def test_every_use_case_has_an_example():
         "line_counter",
         "csv",
         "insert",
+        "actions",
         "colors",
         "small_objects",
         "region",
@@ -226,6 +227,20 @@ def test_the_example_insert_hides_the_covered_part_from_the_detector(folder, run
     run("pipeline.yaml", folder)
     plain = [detection["box"] for record in records(folder / "out" / "street.jsonl") for detection in record["objects"]]
     assert sum(box[3] <= 110 for box in plain) > LIMIT
+
+
+def test_the_example_actions_tells_which_cars_move(folder, run):
+    run("examples/actions.yaml", folder, "--limit", 60)
+    rows = records(folder / "out" / "street-actions.jsonl")
+    cars = [item for row in rows for item in row["objects"] if item["label"] == "car"]
+    actions = [car["attributes"]["action"] for car in cars if "attributes" in car]
+    assert len(actions) > 20
+    assert {action["label"] for action in actions} <= {"still", "moves"}
+    assert not any("attributes" in item for row in rows for item in row["objects"] if item["label"] != "car")
+    started = [event for row in rows for event in row["events"] if event["kind"] == "started"]
+    assert started
+    assert {event["data"]["label"] for event in started} == {"car"}
+    assert json.loads((folder / "report.json").read_text())["counts"]["clips inferred"] >= len(started)
 
 
 def test_the_example_colors_gives_cars_a_color(folder, run):

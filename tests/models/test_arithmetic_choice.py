@@ -7,7 +7,7 @@ import pytest
 from streamkit.core.data import Device
 from streamkit.models.arithmetic import candidates, check_arithmetic
 from streamkit.models.arithmetic_choice import ArithmeticChoice, choice_file, describe_arithmetic, write_choice
-from streamkit.models.card import load_card
+from streamkit.models.card import find_card, load_card
 from streamkit.models.versions import gpu_versions
 
 GPU = Device("cuda", 0)
@@ -58,3 +58,9 @@ def test_a_precision_that_the_fused_engine_lacks_is_refused_with_its_origin(of_c
 
 def test_the_stage_overrides_a_card_that_the_fused_engine_cannot_use():
     check_arithmetic("fused", "f32", "f16")
+
+
+def test_a_network_that_takes_clips_runs_in_f32_unless_a_precision_is_set():
+    card = load_card(find_card("activity"))
+    assert describe_arithmetic(card, "auto", "auto", GPU).startswith("activity.onnx runs in f32 with ONNX Runtime: ")
+    assert describe_arithmetic(card, "auto", "tf32", GPU) == "activity.onnx runs in tf32 with ONNX Runtime"

@@ -369,7 +369,10 @@ def test_keypoints_are_given_by_name_or_as_a_list(tmp_path):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("keypoints: cocos", "6:12: keypoints must be one of coco, face, got 'cocos'; did you mean 'coco'?"),
+        (
+            "keypoints: cocos",
+            "6:12: keypoints must be one of coco, face, halpe, wholebody, got 'cocos'; did you mean 'coco'?",
+        ),
         ("keypoints: [a, a]", "6:12: keypoints must be a list of names, each once, got ['a', 'a']"),
         ("keypoints: [a, b]\nskeleton: [[a, c]]", "7:11: skeleton names the point 'c', which keypoints lacks"),
         ("keypoints: [a, b]\nskeleton: [a, b]", "7:11: skeleton must be a list of pairs of keypoints such as"),
@@ -390,7 +393,9 @@ def test_the_selection_of_a_raw_detr_is_read(tmp_path):
     assert problems(tmp_path, f"{detr}select: topk\n") == [
         "6:9: select must be one of top_k, best_class, softmax, got 'topk'; did you mean 'top_k'?"
     ]
-    assert problems(tmp_path, f"{GOOD}select: top_k\n") == ["6:9: select is for family: detr, not for yolov8"]
+    assert problems(tmp_path, f"{GOOD}select: top_k\n") == [
+        "6:9: select is for family: detr or detr_seg, not for yolov8"
+    ]
     assert family_of(load_card(write(tmp_path, GOOD))) is family("yolov8")
 
 

@@ -107,6 +107,8 @@ def test_a_network_without_metadata_needs_the_input_options(test_data, tmp_path)
         ("segment", {"o": ["N", 38, 8400], "p": ["N", 32, 160, 160]}, "yolov8_seg", "segment"),
         ("pose", {"o": ["N", 57, 8400]}, "yolov8_pose", "pose"),
         ("obb", {"o": ["N", 7, 8400]}, "yolov8_obb", "detect"),
+        ("obb", {"o": ["N", 300, 7]}, "yolo_e2e_obb", "detect"),
+        ("obb", {"o": ["batch", 7, "anchors"]}, "yolov8_obb", "detect"),
         ("segment", {"o": ["N", 300, 38], "p": ["N", 32, 160, 160]}, "yolo_e2e_seg", "segment"),
         ("pose", {"o": ["N", 300, 57]}, "yolo_e2e_pose", "pose"),
         ("classify", {"o": ["N", 2]}, "probabilities", "classify"),
@@ -562,7 +564,7 @@ def test_the_resize_of_roboflow_is_read(form, resize, pad, tmp_path):
 
 
 RF_DETR = {"dets": [1, 100, 4], "labels": [1, 100, 2]}
-RF_DETR_SEG = RF_DETR | {"masks": [1, 100, 78, 78]}
+RF_DETR_ANGLES = RF_DETR | {"angles": [1, 100]}
 
 
 def rf_detr(folder: Path, outputs: dict[str, list]) -> Path:
@@ -577,16 +579,16 @@ def test_an_rf_detr_is_derived(tmp_path):
 
 
 def test_an_output_unknown_to_the_family_is_refused(tmp_path):
-    path = rf_detr(tmp_path, RF_DETR_SEG)
+    path = rf_detr(tmp_path, RF_DETR_ANGLES)
     assert wrong(path) == (
-        "no family reads all of its outputs dets[1, 100, 4], labels[1, 100, 2], masks[1, 100, 78, 78]: family detr "
-        "does not read masks; to go without, write a card that ignores what is left: streamkit models new "
+        "no family reads all of its outputs dets[1, 100, 4], labels[1, 100, 2], angles[1, 100]: family detr "
+        "does not read angles; to go without, write a card that ignores what is left: streamkit models new "
         f"{path} --family detr; otherwise write a family in a plugin"
     )
 
 
 def test_the_suggested_command_keeps_the_users_family(tmp_path):
-    path = shaped(tmp_path / "best.onnx", RF_DETR_SEG)
+    path = shaped(tmp_path / "best.onnx", RF_DETR_ANGLES)
     text = wrong(path, family="detr", assume=True)
     assert text.endswith(f"write a card: streamkit models new {path} --family detr --labels FILE")
     (tmp_path / "labels.txt").write_text("cat\ndog")
@@ -594,13 +596,13 @@ def test_the_suggested_command_keeps_the_users_family(tmp_path):
 
 
 def test_the_users_family_ignores_other_outputs(tmp_path):
-    derived = derive(rf_detr(tmp_path, RF_DETR_SEG), family="detr", assume=True)
-    assert derived.assumed == ("family detr does not read masks[1, 100, 78, 78]; ignore_outputs drops what is there",)
+    derived = derive(rf_detr(tmp_path, RF_DETR_ANGLES), family="detr", assume=True)
+    assert derived.assumed == ("family detr does not read angles[1, 100]; ignore_outputs drops what is there",)
     (tmp_path / "weights.yaml").write_text(derived.text(tmp_path))
     card = load_card(tmp_path / "weights.yaml")
-    assert (card.family, card.ignore_outputs, card.labels) == ("detr", ("masks",), ("cat", "dog"))
-    assert check_model(card).ignore_outputs == ("masks",)
-    assert "ignore_outputs: [masks]           # not read by family detr\n" in derived.text(tmp_path)
+    assert (card.family, card.ignore_outputs, card.labels) == ("detr", ("angles",), ("cat", "dog"))
+    assert check_model(card).ignore_outputs == ("angles",)
+    assert "ignore_outputs: [angles]          # not read by family detr\n" in derived.text(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -837,9 +839,3 @@ def test_the_file_is_opened_once_for_the_card_and_its_check(tmp_path, monkeypatc
     check_model(open_model("best.onnx", tmp_path))
     check_model(open_model("best.onnx", tmp_path))
     assert [args[0] for args in opened] == [path]
-
-
-@pytest.mark.parametrize("how", [{"end2end": "True"}, {"args": "{'batch': 1, 'nms': True}"}])
-def test_oriented_boxes_with_built_in_selection_are_refused(how, tmp_path):
-    path = shaped(tmp_path / "best.onnx", {"o": ["N", 300, 7]}, metadata=ultralytics("obb", **how))
-    assert "reads its outputs o['?', 300, 7]; tried yolov8_obb; export it without end2end and nms" in wrong(path)

@@ -3,9 +3,11 @@
 import dataclasses
 
 import numpy as np
+import onnx
 import pytest
 from support.map_networks import anomaly_card, depth_card, gray_frames
 from support.shaped_networks import shaped
+from support.small_networks import NetworkBuilder
 
 from streamkit.models.card import Card, find_card, load_card
 from streamkit.models.check import frames_of
@@ -112,6 +114,43 @@ def test_a_family_that_contradicts_the_output_values_is_noticed(
     assert any("does not fit" in hint for hint in listed) == bool(expected)
 
 
+@pytest.mark.parametrize(
+    ("column", "values", "expected"),
+    [
+        (None, 0, ""),
+        (4, 6.5, "its scores are not from 0 to 1"),
+        (slice(2, 4), 15, "its boxes are not corners"),
+        (slice(0, 4), 0.5, "its boxes are shares of the input"),
+    ],
+)
+def test_values_of_frames_that_contradict_the_family_are_noticed(column, values, expected, street, tmp_path):
+    """A network with a selection of its own: on a gray image it finds nothing."""
+    objects = rows(0, 1, 0, 1)[:, :4]
+    if column is not None:
+        objects[0, :, column] = values
+    network = NetworkBuilder((1, 3, 64, 64))
+    white = network.node("Round", network.node("ReduceMax", network.images, keepdims=0))
+    onnx.save(network.model(network.node("Mul", network.constant(objects), white)), tmp_path / "net.onnx")
+    (tmp_path / "net.yaml").write_text(
+        "task: detect\nfamily: yolo_e2e\nfile: net.onnx\nlabels: [cat, dog]\ninput: {size: [64, 64], scale: 1/255}\n"
+    )
+    listed = [text for text in hints(load_card(tmp_path / "net.yaml"), street) if "does not fit" in text]
+    assert listed == ([f"family yolo_e2e does not fit: {expected}"] if expected else [])
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_swapped_axes_are_noticed(swapped, street, tmp_path):
+    """The street is letterboxed: there are no objects in the upper and lower quarter of the input."""
+    objects = np.zeros((1, 300, 6))
+    for i in range(20):
+        objects[0, i] = 30 * i, 200 + 10 * i, 30 * i + 20, 230 + 10 * i, 0.8, 0
+    if swapped:
+        objects = objects[:, :, [1, 0, 3, 2, 4, 5]]
+    (tmp_path / "labels.txt").write_text("cat\ndog")
+    card = derive(shaped(tmp_path / "e2e.onnx", {"o": [1, 300, 6]}, values={"o": objects})).card()
+    assert [text[:39] for text in hints(card, street[:2])] == ["x and y of the boxes are swapped: 40% o"] * swapped
+
+
 RGB = (0.485, 0.456, 0.406)
 RGB_LEVELS = (123.675, 116.28, 103.53)
 
@@ -136,6 +175,47 @@ def test_a_mean_in_the_wrong_channel_order_is_noticed(color, scale, mean, order,
     listed = hints(card, street[:1])
     assert len(listed) == bool(order)
     assert all(f"is ImageNet's in the order {order}, and color is {color}: unless" in text for text in listed)
+
+
+STANDING = [
+    (0.50, 0.05), (0.52, 0.04), (0.48, 0.04), (0.54, 0.05), (0.46, 0.05), (0.60, 0.20), (0.40, 0.20), (0.65, 0.35),
+    (0.35, 0.35), (0.66, 0.50), (0.34, 0.50), (0.56, 0.52), (0.44, 0.52), (0.56, 0.75), (0.44, 0.75), (0.56, 0.97),
+    (0.44, 0.97),
+]  # fmt: skip
+"""The 17 points of COCO in shares of a person's box."""
+
+
+def persons(order=None, exchanged=False, score=0.8) -> np.ndarray:
+    """The rows of a network that always finds six people with these points."""
+    points = np.array(STANDING)[list(range(17)) if order is None else order]
+    values = np.zeros((1, 300, 57))
+    for i in range(6):
+        x = 80 * i + 40
+        y = 260 + 20 * (i % 2)
+        values[0, i, :6] = x, y, x + 60, y + 100, 0.9, 0
+        placed = points * (60, 100) + (x, y)
+        placed = placed[:, ::-1] if exchanged else placed
+        values[0, i, 6:] = np.concatenate([placed, np.full((17, 1), score)], axis=1).ravel()
+    return values
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (persons(), None),
+        (persons(order=[0, 5, 6, 8, 10, 7, 9, 11, 12, 14, 16, 13, 15, 2, 1, 4, 3]), "keypoints: the skeleton joins"),
+        (persons(exchanged=True), "keypoints: x and y are exchanged: "),
+        (persons(score=1.0), "keypoints: 100% of the points have a score of 1 or more, as where logits"),
+    ],
+)
+def test_wrong_keypoints_are_noticed(values, expected, street, tmp_path):
+    (tmp_path / "labels.txt").write_text("person")
+    shaped(tmp_path / "pose.onnx", {"o": [1, 300, 57]}, values={"o": values})
+    card = dataclasses.replace(
+        derive(tmp_path / "pose.onnx").card(), skeleton=load_card(find_card("movenet-lightning")).skeleton
+    )
+    texts = [text for text in hints(card, street) if text.startswith("keypoints")]
+    assert [text[: len(expected or "")] for text in texts] == ([] if expected is None else [expected])
 
 
 def slopes(top, bottom, count=3):

@@ -16,6 +16,7 @@ from streamkit.models.derive import derive
 from streamkit.models.facts import Underivable
 
 SIZES = {"orig_target_sizes": ["N", 2]}
+BOXES = {"dets": ["N", 100, 4], "labels": ["N", 100, 91]}
 
 
 @dataclass
@@ -90,6 +91,24 @@ SMALL = ["N", 3, 256, 192]
 IMAGENET = ["N", 3, 224, 224]
 
 READ = {
+    "videomae": ("clip_logits", Layout({"logits": [1, 400]}, image=[1, 16, 3, 224, 224], labels=400)),
+    "x3d": (
+        "clip_probabilities",
+        Layout(
+            {"output": ["N", 400]},
+            image=["N", 3, 13, 160, 160],
+            labels=400,
+            values={"output": np.full((1, 400), 0.0025)},
+        ),
+    ),
+    "a clip of open length": (
+        "clip_logits",
+        Layout({"logits": ["N", 5]}, image=["N", 3, "frames", 112, 112], labels=5),
+    ),
+    "a clip with named channels": (
+        "clip_logits",
+        Layout({"logits": ["N", 5]}, image=["N", "num_frames", "num_channels", 112, 112], labels=5),
+    ),
     "yolo26": ("yolo_e2e", Layout({"output0": ["N", 300, 6]}, labels=80, values={"output0": ROWS_OF_SIX[None]})),
     "yolo26-seg": (
         "yolo_e2e_seg",
@@ -106,6 +125,27 @@ READ = {
             labels=1,
             values={"output0": corners(scores(300, 1), classes(300, 1), points(300, 17))[None]},
         ),
+    ),
+    "yolo26-obb": (
+        "yolo_e2e_obb",
+        Layout(
+            {"output0": ["N", 300, 7]},
+            image=["N", 3, 1024, 1024],
+            labels=15,
+            values={"output0": anchors(scores(300, 1), classes(300, 15), scores(300, 1), count=300)[None]},
+        ),
+    ),
+    "yolo26-obb of as many classes as rows of other networks have scores": (
+        "yolo_e2e_obb",
+        Layout(
+            {"output0": ["N", 300, 7]},
+            labels=3,
+            values={"output0": anchors(scores(300, 1), classes(300, 3), scores(300, 1), count=300)[None]},
+        ),
+    ),
+    "oriented boxes after non-max suppression that finds nothing": (
+        "yolo_e2e_obb",
+        Layout({"output0": ["N", 300, 7]}, labels=3, values={"output0": np.zeros((1, 300, 7))}),
     ),
     "yolov8": (
         "yolov8",
@@ -150,6 +190,35 @@ READ = {
         ),
     ),
     "rf-detr": ("detr", Layout({"dets": ["N", 300, 4], "labels": ["N", 300, 91]}, labels=91)),
+    "rf-detr-seg": (
+        "detr_seg",
+        Layout(BOXES | {"masks": ["N", 100, 78, 78]}, image=["N", 3, 312, 312], labels=91),
+    ),
+    "rf-detr-keypoint": (
+        "rfdetr_pose",
+        Layout(
+            {"dets": ["N", 100, 4], "labels": ["N", 100, 2], "keypoints": ["N", 100, 34, 8]},
+            image=["N", 3, 576, 576],
+            labels=2,
+        ),
+    ),
+    "detrpose": (
+        "detrpose",
+        Layout(
+            {"scores": ["N", 60], "labels": ["N", 60], "keypoints": ["N", 60, 17, 2]},
+            labels=1,
+            extra=SIZES,
+            integers=("labels",),
+        ),
+    ),
+    "mask2former": (
+        "mask_queries",
+        Layout(
+            {"class_queries_logits": ["N", 100, 81], "masks_queries_logits": ["N", 100, 96, 96]},
+            image=["N", 3, 384, 384],
+            labels=80,
+        ),
+    ),
     "d-fine, deim, rt-detr of the authors": (
         "detr",
         Layout(
@@ -211,9 +280,129 @@ READ = {
             values={"boxes": corners(count=8400)[None], "scores": scores(8400, 80)[None]},
         ),
     ),
+    "deepstream-yolo": (
+        "deepstream_yolo",
+        Layout(
+            {"output": ["N", 8400, 6]},
+            labels=80,
+            values={"output": corners(scores(8400, 1), classes(8400), count=8400)[None]},
+        ),
+    ),
+    "deepstream-yolo of one class, as many values as yolov5 and yolox of one class": (
+        "deepstream_yolo",
+        Layout(
+            {"output": ["N", 8400, 6]},
+            labels=1,
+            values={"output": corners(scores(8400, 1), classes(8400, 1), count=8400)[None]},
+        ),
+    ),
+    "deepstream-yolo of yolov5, with three anchors for a cell": (
+        "deepstream_yolo",
+        Layout(
+            {"output": ["N", 25200, 6]},
+            labels=3,
+            values={"output": corners(scores(25200, 1), classes(25200, 3), count=25200)[None]},
+        ),
+    ),
+    "an older deepstream-yolo": (
+        "deepstream_yolo",
+        Layout(
+            {"boxes": ["N", 8400, 4], "scores": ["N", 8400, 1], "classes": ["N", 8400, 1]},
+            labels=3,
+            values={
+                "boxes": corners(count=8400)[None],
+                "scores": scores(8400, 1)[None],
+                "classes": classes(8400, 3)[None],
+            },
+        ),
+    ),
+    "yolov5 of one class": (
+        "yolov5",
+        Layout(
+            {"output": ["N", 25200, 6]},
+            labels=1,
+            values={"output": anchors(scores(25200, 2), count=25200)[None]},
+        ),
+    ),
+    "tao detectnet_v2": (
+        "detectnet",
+        Layout(
+            {"output_cov/Sigmoid:0": ["N", 3, 34, 60], "output_bbox/BiasAdd:0": ["N", 12, 34, 60]},
+            image=["N", 3, 544, 960],
+            labels=3,
+        ),
+    ),
+    "mmdeploy": ("mmdeploy", Layout({"dets": ["N", 100, 5], "labels": ["N", 100]}, labels=80, integers=("labels",))),
+    "efficientnms": (
+        "efficient_nms",
+        Layout(
+            {"num_dets": ["N", 1], "det_boxes": ["N", 100, 4], "det_scores": ["N", 100], "det_classes": ["N", 100]},
+            labels=80,
+            integers=("num_dets", "det_classes"),
+        ),
+    ),
+    "yolo-world of mmyolo with non-max suppression": (
+        "efficient_nms",
+        Layout(
+            {"num_dets": ["N", 1], "boxes": ["N", 100, 4], "scores": ["N", 100], "labels": ["N", 100]},
+            labels=80,
+            integers=("num_dets", "labels"),
+        ),
+    ),
+    "yolo-nas with non-max suppression": (
+        "efficient_nms",
+        Layout(
+            {
+                "graph2_num_predictions": ["N", 1],
+                "graph2_pred_boxes": ["N", 100, 4],
+                "graph2_pred_scores": ["N", 100],
+                "graph2_pred_classes": ["N", 100],
+            },
+            labels=80,
+            integers=("graph2_num_predictions", "graph2_pred_classes"),
+        ),
+    ),
+    "pp-yoloe": (
+        "ppyoloe_e2e",
+        Layout(
+            {"multiclass_nms3_0.tmp_0": ["K", 6], "multiclass_nms3_0.tmp_2": ["N"]},
+            extra={"scale_factor": ["N", 2]},
+            labels=80,
+            integers=("multiclass_nms3_0.tmp_2",),
+        ),
+    ),
+    "pp-yoloe without non-max suppression": (
+        "ppyoloe",
+        Layout(
+            {"concat_14.tmp_0": ["N", 8400, 4], "tmp_16": ["N", 80, 8400]}, extra={"scale_factor": ["N", 2]}, labels=80
+        ),
+    ),
+    "pp-yoloe without non-max suppression and scale": (
+        "ppyoloe",
+        Layout(
+            {"boxes": ["N", 8400, 4], "scores": ["N", 80, 8400]},
+            labels=80,
+            values={"boxes": corners(count=8400)[None], "scores": scores(80, 8400)[None]},
+        ),
+    ),
     "dinov3": (
         "embedding",
         Layout({"last_hidden_state": ["N", 201, 384], "pooler_output": ["N", 384]}, image=IMAGENET),
+    ),
+    "rtmpose": ("simcc", Layout({"simcc_x": ["N", 17, 384], "simcc_y": ["N", 17, 512]}, image=SMALL)),
+    "rtmpose beside a label": (
+        "simcc",
+        Layout({"simcc_x": ["N", 17, 384], "simcc_y": ["N", 17, 512]}, image=SMALL, labels=1),
+    ),
+    "rtmpose without names": ("simcc", Layout({"a": ["N", 26, 512], "b": ["N", 26, 384]}, image=SMALL)),
+    "tokens of dinov3": ("embedding", Layout({"last_hidden_state": ["N", 201, 384]}, image=IMAGENET)),
+    "tokens of vit": ("embedding", Layout({"last_hidden_state": ["N", 50, 768]}, image=IMAGENET)),
+    "clip with two vectors": (
+        "embedding",
+        Layout(
+            {"last_hidden_state": ["N", 50, 768], "pooler_output": ["N", 768], "image_embeds": ["N", 512]},
+            image=IMAGENET,
+        ),
     ),
     "segformer with labels": (
         "semantic",
@@ -252,7 +441,17 @@ AMBIGUOUS = {
         "rtdetr",
         Layout({"output0": ["N", 300, 7]}, labels=3, values={"output0": scores(300, 7)[None]}),
     ),
-    "a map without a name": ("semantic", Layout({"output": ["N", 17, 64, 48]}, image=SMALL)),
+    "a map without a name": ("semantic", Layout({"output": ["N", 18, 64, 48]}, image=SMALL)),
+    "hrnet": (
+        "heatmaps",
+        Layout(
+            {"output": ["N", 17, 64, 48]},
+            image=SMALL,
+            values={"output": scores(17, 3072).reshape(1, 17, 64, 48) / 9},
+        ),
+    ),
+    "vitpose of other authors": ("heatmaps_udp", Layout({"heatmaps": ["N", 17, 64, 48]}, image=SMALL)),
+    "vitpose with names of points": ("heatmaps_udp", Layout({"heatmaps": ["N", 17, 64, 48]}, image=SMALL, labels=17)),
     "a vector": ("logits", Layout({"output": ["N", 256]}, image=SMALL)),
     "depth anything": ("inverse_depth", Layout({"predicted_depth": ["N", 518, 518]}, image=["N", 3, 518, 518])),
     "depth anything with labels": (
@@ -286,24 +485,10 @@ def test_the_family_option_selects_among_possible_families(name, labels, tmp_pat
     assert card.family == family
 
 
-BOXES = {"dets": ["N", 100, 4], "labels": ["N", 100, 91]}
 NO_FAMILY = "no family reads its outputs "
 NOT_ALL = "no family reads all of its outputs "
 
 REFUSED = {
-    "yolo26-obb": (
-        NO_FAMILY,
-        Layout(
-            {"output0": ["N", 300, 7]},
-            image=["N", 3, 1024, 1024],
-            labels=3,
-            values={"output0": anchors(scores(300, 1), classes(300, 15), scores(300, 1), count=300)[None]},
-        ),
-    ),
-    "yolo26-obb that finds nothing": (
-        NO_FAMILY,
-        Layout({"output0": ["N", 300, 7]}, labels=3, values={"output0": np.zeros((1, 300, 7))}),
-    ),
     "fastestdet": (
         "not semantic: its values are neither logits nor probabilities of classes",
         Layout(
@@ -312,57 +497,8 @@ REFUSED = {
             values={"output": scores(85, 484).reshape(1, 85, 22, 22) - 0.3},
         ),
     ),
-    "hrnet": (
-        NO_FAMILY,
-        Layout(
-            {"output": ["N", 17, 64, 48]},
-            image=SMALL,
-            values={"output": scores(17, 3072).reshape(1, 17, 64, 48) / 9},
-        ),
-    ),
-    "deepstream-yolo": (
-        "not yolov5: its boxes are corners, not center and size",
-        Layout(
-            {"output": ["N", 8400, 6]},
-            labels=1,
-            values={"output": corners(scores(8400, 1), classes(8400), count=8400)[None]},
-        ),
-    ),
-    "rf-detr-seg": (
-        "family detr does not read masks; to go without",
-        Layout(BOXES | {"masks": ["N", 100, 78, 78]}, image=["N", 3, 312, 312], labels=91),
-    ),
-    "rf-detr-seg without labels": (NOT_ALL, Layout(BOXES | {"masks": ["N", 100, 78, 78]}, image=["N", 3, 312, 312])),
-    "rf-detr-keypoint": (
-        "family detr does not read keypoints",
-        Layout(
-            {"dets": ["N", 100, 4], "labels": ["N", 100, 2], "keypoints": ["N", 100, 34, 8]},
-            image=["N", 3, 576, 576],
-            labels=2,
-        ),
-    ),
     "rf-detr with angles": ("family detr does not read angles", Layout(BOXES | {"angles": ["N", 100]}, labels=91)),
     "rf-detr with angles of rank 3": (NO_FAMILY, Layout(BOXES | {"angles": ["N", 100, 1]}, labels=91)),
-    "tao detectnet_v2": (
-        NO_FAMILY,
-        Layout(
-            {"output_cov/Sigmoid:0": ["N", 3, 34, 60], "output_bbox/BiasAdd:0": ["N", 12, 34, 60]},
-            image=["N", 3, 544, 960],
-            labels=3,
-        ),
-    ),
-    "detrpose": (
-        NO_FAMILY,
-        Layout(
-            {"scores": ["N", 60], "labels": ["N", 60], "keypoints": ["N", 60, 17, 2]},
-            labels=1,
-            extra=SIZES,
-            integers=("labels",),
-        ),
-    ),
-    "rtmpose": (NO_FAMILY, Layout({"simcc_x": ["N", 17, 384], "simcc_y": ["N", 17, 512]}, image=SMALL, labels=1)),
-    "vitpose": (NO_FAMILY, Layout({"heatmaps": ["N", 17, 64, 48]}, image=SMALL)),
-    "vitpose with names of points": (NO_FAMILY, Layout({"heatmaps": ["N", 17, 64, 48]}, image=SMALL, labels=17)),
     "grounding dino": (
         "no family has a value for input_ids",
         Layout(
@@ -395,35 +531,80 @@ REFUSED = {
             labels=1,
         ),
     ),
-    "tokens of dinov3": (NO_FAMILY, Layout({"last_hidden_state": ["N", 201, 384]}, image=IMAGENET)),
-    "tokens of vit": (NO_FAMILY, Layout({"last_hidden_state": ["N", 50, 768]}, image=IMAGENET)),
+    "tokens of siglip": (NO_FAMILY, Layout({"last_hidden_state": ["N", 196, 768]}, image=IMAGENET)),
     "an anomaly map": (NO_FAMILY, Layout({"anomaly_map": [1, 1, 256, 256]}, image=[1, 3, 256, 256], labels=2)),
-    "videomae": ("must have one input of rank 4", Layout({"logits": [1, 400]}, image=[1, 16, 3, 224, 224])),
-    "mask2former": (
-        NO_FAMILY,
+    "videomae without labels": (
+        "no source names 400 classes (family clip_",
+        Layout({"logits": [1, 400]}, image=[1, 16, 3, 224, 224]),
+    ),
+    "a clip of 3 frames": (
+        "with 2 axes of 3 for the colors, which does not say where the frames are; export it as",
+        Layout({"logits": [1, 400]}, image=[1, 3, 3, 224, 224], labels=400),
+    ),
+    "a clip without colors": (
+        "with no axis of 3 for the colors",
+        Layout({"logits": [1, 400]}, image=[1, 2, 16, 224, 224], labels=400),
+    ),
+    "mmdeploy with masks": (
+        "family mmdeploy does not read masks",
         Layout(
-            {"class_queries_logits": ["N", 100, 81], "masks_queries_logits": ["N", 100, 96, 96]},
-            image=["N", 3, 384, 384],
+            {"dets": ["N", 100, 5], "labels": ["N", 100], "masks": ["N", 100, 28, 28]},
             labels=80,
+            integers=("labels",),
         ),
     ),
-    "l2cs": (NO_FAMILY, Layout({"yaw": ["N", 90], "pitch": ["N", 90]}, image=["N", 3, 448, 448], labels=90)),
-    "mmdeploy": (NO_FAMILY, Layout({"dets": ["N", 100, 5], "labels": ["N", 100]}, labels=80, integers=("labels",))),
-    "pp-yoloe": (
-        "no family has a value for scale_factor",
-        Layout({"rows": [300, 6], "count": [1]}, extra={"scale_factor": ["N", 2]}, labels=80),
-    ),
-    "efficientnms": (
-        NO_FAMILY,
+    "detectnet_v2 with logits": (
+        "not detectnet: its scores are not from 0 to 1",
         Layout(
-            {
-                "num_dets": ["N", 1],
-                "det_boxes": ["N", 100, 4],
-                "det_scores": ["N", 100],
-                "det_classes": ["N", 100],
-            },
-            labels=80,
+            {"output_cov/BiasAdd:0": ["N", 3, 40, 40], "output_bbox/BiasAdd:0": ["N", 12, 40, 40]},
+            labels=3,
+            values={"output_cov/BiasAdd:0": scores(3, 1600).reshape(1, 3, 40, 40) * 9 - 6},
         ),
+    ),
+    "detectnet_v2 of another stride": (
+        NO_FAMILY,
+        Layout({"output_cov/Sigmoid:0": ["N", 3, 80, 80], "output_bbox/BiasAdd:0": ["N", 12, 80, 80]}, labels=3),
+    ),
+    "efficientnms with shares of the input": (
+        "not efficient_nms: its boxes are shares of the input",
+        Layout(
+            {"num_dets": ["N", 1], "det_boxes": ["N", 100, 4], "det_scores": ["N", 100], "det_classes": ["N", 100]},
+            labels=80,
+            integers=("num_dets", "det_classes"),
+            values={"num_dets": np.full((1, 1), 9), "det_boxes": scores(100, 4)[None]},
+        ),
+    ),
+    "deepstream-yolo with center and size": (
+        "not deepstream_yolo: its boxes are not corners",
+        Layout(
+            {"output": ["N", 8400, 6]},
+            labels=80,
+            values={"output": anchors(scores(8400, 1), classes(8400))[None]},
+        ),
+    ),
+    "rt-detr of paddledetection": (
+        "no family has a value for im_shape",
+        Layout({"rows": ["K", 6], "count": ["N"]}, extra={"im_shape": ["N", 2], "scale_factor": ["N", 2]}, labels=80),
+    ),
+    "rows of boxes in pixels and three scores": (
+        "not yolo_e2e_obb: its classes are not whole numbers",
+        Layout(
+            {"output0": ["N", 300, 7]},
+            labels=3,
+            values={"output0": anchors(scores(300, 3), count=300)[None]},
+        ),
+    ),
+    "rows with a number behind the class that is no angle": (
+        "not yolo_e2e_obb: its last column is no angle",
+        Layout(
+            {"output0": ["N", 300, 7]},
+            labels=3,
+            values={"output0": anchors(scores(300, 1), classes(300, 3), points(300, 1)[:, :1], count=300)[None]},
+        ),
+    ),
+    "rows and their number without a scale": (
+        NO_FAMILY,
+        Layout({"rows": ["K", 6], "count": ["N"]}, labels=80),
     ),
     "mask r-cnn of torchvision": (
         "family ssd does not read masks",

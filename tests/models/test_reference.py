@@ -5,7 +5,7 @@ import dataclasses
 import cv2
 import numpy as np
 import pytest
-from support.detector_forms import CLASSES, FORMS, random_outputs, reader_of
+from support.detector_forms import CLASSES, FORMS, SINGLE_CLASS, random_outputs, reader_of
 
 from streamkit.core.data import Color, Surface
 from streamkit.models import reference
@@ -91,7 +91,6 @@ def test_antialiasing_is_a_triangle_filter():
 
 SIZE = (96, 64)
 FRAME = (180, 110)
-SINGLE_CLASS = ("yunet", "yolov8_pose", "movenet")
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -64,11 +64,13 @@ def test_anchors_are_as_many_as_cells(outputs, families):
 
 def test_open_sizes_allow_every_family_of_that_rank():
     assert set(allowed({"o": ["N", "rows", "values"]})) == {
+        "deepstream_yolo",
         "yolox",
         "yolov5",
         "yolov8",
         "yolov8_pose",
         "yolo_e2e",
+        "yolo_e2e_obb",
         "yolo_e2e_pose",
         "rtdetr",
         "rtdetr_e2e",
@@ -139,7 +141,7 @@ def test_rows_of_six_values_are_recognized(rows, families):
     [
         (4, {}),
         (5, {"rtdetr": 1}),
-        (7, {"rtdetr": 3}),
+        (7, {"rtdetr": 3, "yolo_e2e_obb": None}),
         (8, {"rtdetr": 4}),
         (9, {"rtdetr": 5, "yolo_e2e_pose": None}),
         (57, {"rtdetr": 53, "yolo_e2e_pose": None}),
@@ -154,12 +156,23 @@ def test_selected_rows_are_recognized(values, families):
     assert allowed({"o": [1, 100, values]}) == families
 
 
+@pytest.mark.parametrize(
+    ("cells", "fits"),
+    [((40, 40), True), ((30, 40), True), ((20, 40), False), (("h", "w"), True), ((30, 41), False)],
+)
+def test_a_grid_of_16_pixels_is_recognized(cells, fits):
+    size = (640, 16 * cells[0] - 3) if cells[0] in (30, 40) else (640, 640)
+    info = network({"out_cov": [1, 3, *cells], "out_bbox": [1, 12, *cells]})
+    fitting = [candidate for candidate in candidates(info, size, None) if not candidate.unread]
+    assert fitting == ([Candidate("detectnet", 3)] if fits else [])
+
+
 def test_rows_as_many_as_cells_are_anchors():
     """Of 160 x 160 pixels, 525 cells; of 192 x 192, 756."""
     for side, rows in ((160, 525), (160, 3 * 525)):
         info = network({"o": [1, rows, 6]})
         families = {candidate.family for candidate in candidates(info, (side, side), None)}
-        assert families == ({"yolox", "yolov5"} if rows == 525 else {"yolov5"})
+        assert families == {"yolov5", "deepstream_yolo", *(["yolox"] if rows == 525 else [])}
 
 
 @pytest.mark.parametrize(

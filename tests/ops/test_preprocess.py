@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from streamkit.core.data import Color, Surface
+from streamkit.ops.boxes import crop_rects
 from streamkit.ops.color import from_rgb
 from streamkit.ops.preprocess import InputSpec, geometry, preprocess, preprocess_reference
 from streamkit.ops.preprocess_cuda import PackedImages, fill_packed
@@ -374,6 +375,48 @@ def test_gpu_waits_for_a_surface_that_is_not_ready() -> None:
         tensor, _ = preprocess([Surface(target, frame.color, ready=ready)], [size], spec)
         reader.synchronize()
     assert np.abs(tensor.get() - preprocess_reference([frame], [size], spec)).max() < 0.255
+
+
+VIEWS = np.array([[20, 10, 84, 42], [-30, 8, 98, 72], [60, -20, 140, 20], [90, 30, 240, 105]], np.float32)
+"""What fills an input of twice the width: within a picture of 120 x 60, and beyond each of its edges."""
+
+
+def test_a_view_beyond_the_frame_is_padded_at_its_place() -> None:
+    """As if the frame had a border in the color of the padding."""
+    rgb = np.random.default_rng(3).integers(90, 160, (10, 20, 3)).astype(np.uint8).repeat(6, 0).repeat(6, 1)
+    spec = InputSpec((96, 48), pad=0)
+    border = 160
+    whole = np.zeros((380, 440, 3), np.uint8)
+    whole[border : border + 60, border : border + 120] = rgb
+    rects = crop_rects(VIEWS, np.array([(120, 60)] * len(VIEWS)))
+    shown = [tuple(rect) for rect in rects.tolist()]
+    tensor, scales = preprocess(
+        [Surface(from_rgb(rgb, LEFT), LEFT)] * 4, [(120, 60)] * 4, spec, rects=shown, views=VIEWS
+    )
+    for image, scale, view in zip(tensor, scales, VIEWS, strict=True):
+        x, y, right, bottom = (view + border).astype(int).tolist()
+        expected = preprocess(
+            [Surface(from_rgb(whole, LEFT), LEFT)], [(440, 380)], spec, rects=[(x, y, right, bottom)]
+        )[0][0]
+        away = np.abs(image - expected)
+        assert np.median(away) < 2
+        assert (away.max(axis=0) > 40).mean() < 0.1  # along the edges of the picture
+        np.testing.assert_allclose(scale[:2], 96 / (view[2] - view[0]), rtol=0.03)
+        np.testing.assert_allclose(scale[2:] + scale[:2] * view[:2], 0, atol=1.5)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("spec", [InputSpec((96, 48), pad=0), InputSpec((96, 48), antialias=True, dtype="f16")])
+def test_gpu_and_host_preprocess_equal_views(spec: InputSpec) -> None:
+    import cupy
+
+    picture = surface(120, 60, CENTER)
+    shown = [tuple(rect) for rect in crop_rects(VIEWS, np.array([(120, 60)] * len(VIEWS))).tolist()]
+    on_gpu = Surface(cupy.asarray(picture.data), picture.color)
+    host, scales = preprocess([picture] * 4, [(120, 60)] * 4, spec, rects=shown, views=VIEWS)
+    device, scales_on_gpu = preprocess([on_gpu] * 4, [(120, 60)] * 4, spec, rects=shown, views=VIEWS)
+    np.testing.assert_array_equal(scales, scales_on_gpu)
+    assert levels(spec, np.abs(cupy.asnumpy(device).astype(np.float64) - host.astype(np.float64))).max() < 0.8
 
 
 @pytest.mark.gpu

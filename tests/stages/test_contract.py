@@ -49,6 +49,7 @@ MINIMAL = {
 }
 # of the task that a stage is for
 CARDS = {"classify": "color", "embed": "look", "segment": "yolov8n-seg", "pose": "movenet-lightning", "read": "plates"}
+CARDS["action"] = "activity"
 URLS = {name: broker.example for name, broker in brokers(default_registry()).items() if broker.example}
 URLS["ask"] = "http://127.0.0.1:1/v1"
 PATHS = {

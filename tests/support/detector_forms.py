@@ -54,8 +54,18 @@ def random_outputs(form: str, n: int, dtype, seed: int = 0, size: tuple[int, int
         outputs = {"output0": np.concatenate(values, axis=2).transpose(0, 2, 1)}
     elif form == "movenet":
         outputs = {"output_0": rng.random((n, 1, 17, 3))}
+    elif form == "simcc":
+        outputs = {"simcc_x": rng.random((n, 17, 2 * w)), "simcc_y": rng.random((n, 17, 2 * h))}
+    elif form in TOP_DOWN:
+        row, column = np.mgrid[: h // 4, : w // 4]
+        top = rng.uniform(0, 1, (n, 17, 2, 1, 1)) * np.array([w // 4, h // 4]).reshape(2, 1, 1)
+        away = (column - top[:, :, 0]) ** 2 + (row - top[:, :, 1]) ** 2
+        outputs = {"heatmaps": rng.uniform(0.2, 0.9, (n, 17, 1, 1)) * np.exp(-away / 6) + 0.002}
     elif form == "yolo_e2e":
         outputs = {"output0": np.concatenate([rows, scores[..., None], labels[..., None]], axis=2)}
+    elif form == "yolo_e2e_obb":
+        angle = rng.uniform(-0.8, 2.4, (n, 60, 1))
+        outputs = {"output0": np.concatenate([centerd(60), scores[..., None], labels[..., None], angle], axis=2)}
     elif form == "yolo_e2e_pose":
         points = np.concatenate([rng.uniform(0, 90, (n, 60, 4, 2)), rng.random((n, 60, 4, 1))], axis=3)
         outputs = {
@@ -82,6 +92,32 @@ def random_outputs(form: str, n: int, dtype, seed: int = 0, size: tuple[int, int
         outputs = {"detection_boxes": rows / 96, "detection_scores": scores, "detection_classes": labels * 1.0}
     elif form == "ssd torchvision":
         outputs = {"boxes": rows, "labels": labels.astype(np.int64), "scores": scores}
+    elif form == "detectnet":
+        cells = h // 16, w // 16
+        outputs = {
+            "output_cov/Sigmoid:0": rng.random((n, CLASSES, *cells)),
+            "output_bbox/BiasAdd:0": rng.uniform(-0.1, 1.2, (n, 4 * CLASSES, *cells)),
+        }
+    elif form == "efficient_nms":
+        outputs = {
+            "num_dets": rng.integers(20, 50, (n, 1)).astype(np.int32),
+            "det_boxes": rows,
+            "det_scores": scores,
+            "det_classes": labels.astype(np.int32),
+        }
+    elif form == "mmdeploy":
+        outputs = {"dets": np.concatenate([rows, scores[..., None]], axis=2), "labels": labels.astype(np.int64)}
+    elif form == "deepstream_yolo":
+        outputs = {"output": np.concatenate([rows, scores[..., None], labels[..., None]], axis=2)}
+    elif form == "ppyoloe":
+        outputs = {"boxes": boxes(200), "scores": rng.random((n, CLASSES, 200))}
+    elif form == "ppyoloe_e2e":
+        outputs = {
+            "rows": np.concatenate([labels[..., None], scores[..., None], rows], axis=2),
+            "count": rng.integers(20, 50, (n, 1)).astype(np.int32),
+        }
+    elif form == "deepstream_yolo parts":
+        outputs = {"boxes": rows, "scores": scores[..., None], "classes": labels[..., None] * 1.0}
     else:
         assert form == "yunet"
         outputs = {}
@@ -96,6 +132,10 @@ def random_outputs(form: str, n: int, dtype, seed: int = 0, size: tuple[int, int
     }
 
 
+TOP_DOWN = ("simcc", "heatmaps", "heatmaps_udp")
+"""The forms of one object, as large as the picture."""
+SINGLE_CLASS = ("yunet", "yolov8_pose", "movenet", *TOP_DOWN)
+"""The forms of one class, whose objects have keypoints."""
 FORMS = (
     "yolox",
     "yolov5",
@@ -104,7 +144,11 @@ FORMS = (
     "yolov8_seg",
     "yolov8_pose",
     "movenet",
+    "simcc",
+    "heatmaps",
+    "heatmaps_udp",
     "yolo_e2e",
+    "yolo_e2e_obb",
     "detr",
     "detr raw",
     "yolo_e2e_pose",
@@ -117,4 +161,11 @@ FORMS = (
     "ssd tensorflow",
     "ssd torchvision",
     "yunet",
+    "detectnet",
+    "efficient_nms",
+    "mmdeploy",
+    "deepstream_yolo",
+    "deepstream_yolo parts",
+    "ppyoloe",
+    "ppyoloe_e2e",
 )

@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,7 +18,25 @@ from streamkit.testing.kit import detections, frames, run_stage
 Boxes = list[tuple[np.ndarray, np.ndarray]]
 """For each frame ids (n,) int64 and boxes (n, 4) float64 x1, y1, x2, y2."""
 
+
+class TruthFrame(NamedTuple):
+    """The true objects of a frame.
+
+    Attributes:
+        ids: (n,) int64.
+        boxes: (n, 4) float64 x1, y1, x2, y2.
+        counts: (n,) bool, whether a track must follow it.
+        ignored: (n,) bool, whether a track on it is neither right nor wrong.
+    """
+
+    ids: np.ndarray
+    boxes: np.ndarray
+    counts: np.ndarray
+    ignored: np.ndarray
+
+
 LABELS = ("car", "person", "bike")
+DISTRACTORS = (2, 7, 8, 12)  # classes of MOTChallenge: people on vehicles, statues, distractors, reflections
 NEAR = 0.5  # the IoU from which a box is a hit
 
 
@@ -27,6 +46,21 @@ NEAR = 0.5  # the IoU from which a box is a hit
 def read(path: Path) -> np.ndarray:
     """(n, 7) float64 of a MOTChallenge file: frame from 1, id, x, y, width, height, score."""
     return np.loadtxt(path, delimiter=",", ndmin=2)[:, :7]
+
+
+def read_truth(path: Path, count: int) -> list[TruthFrame]:
+    """The truth of a MOTChallenge file: rows of class 1 that are not marked 0 count, and distractors are ignored.
+
+    Files of other authors in this form, such as those of SoccerNet, have no class: -1.
+    """
+    rows = np.loadtxt(path, delimiter=",", ndmin=2)
+    kind = rows[:, 7] if rows.shape[1] > 8 else np.ones(len(rows))
+    boxes = np.column_stack([rows[:, 2:4], rows[:, 2:4] + rows[:, 4:6]])
+    counts = (kind <= 1) & (rows[:, 6] != 0)
+    ignored_rows = np.isin(kind, DISTRACTORS)
+    ids = rows[:, 1].astype(np.int64)
+    in_frames = [rows[:, 0] == number for number in range(1, count + 1)]
+    return [TruthFrame(ids[there], boxes[there], counts[there], ignored_rows[there]) for there in in_frames]
 
 
 def by_frame(rows: np.ndarray, count: int) -> Boxes:
@@ -58,22 +92,35 @@ def every_nth(detected_frames: Iterable[Frame], n: int) -> list[Frame]:
 
 
 def counted(truth: Sequence[dict], tracks: Boxes) -> tuple[Boxes, Boxes]:
-    """Truth and result without what is ignored: objects of which too little is seen, and what was found on them."""
+    """Truth and tracks of a drawn scene without objects of which too little is seen, and without the tracks on them."""
+    return without_ignored([truth_frame(record) for record in truth], tracks)
+
+
+def truth_frame(record: dict) -> TruthFrame:
+    """A record of a drawn scene's truth."""
+    objects = record["objects"]
+    out = np.array([ignored(item) for item in objects], bool)
+    return TruthFrame(
+        np.array([item["id"] for item in objects], np.int64),
+        np.array([item["box"] for item in objects], float).reshape(-1, 4),
+        ~out,
+        out,
+    )
+
+
+def without_ignored(truth: Sequence[TruthFrame], tracks: Boxes) -> tuple[Boxes, Boxes]:
+    """What counts of the truth, and the tracks that are not on ignored objects, as TrackEval does for MOTChallenge."""
     from scipy.optimize import linear_sum_assignment
 
     counted_truth = []
     counted_tracks = []
-    for record, (ids, boxes) in zip(truth, tracks, strict=True):
-        objects = record["objects"]
-        real = np.array([item["box"] for item in objects], float).reshape(-1, 4)
-        number = np.array([item["id"] for item in objects], np.int64)
-        out = np.array([ignored(item) for item in objects], bool)
-        overlap = iou(real, boxes)
+    for frame, (ids, boxes) in zip(truth, tracks, strict=True):
+        overlap = iou(frame.boxes, boxes)
         overlap[overlap < NEAR] = 0
         rows, columns = linear_sum_assignment(-overlap)
-        on_ignored = columns[(overlap[rows, columns] > 0) & out[rows]]
+        on_ignored = columns[(overlap[rows, columns] > 0) & frame.ignored[rows]]
         left = np.setdiff1d(np.arange(len(ids)), on_ignored)
-        counted_truth.append((number[~out], real[~out]))
+        counted_truth.append((frame.ids[frame.counts], frame.boxes[frame.counts]))
         counted_tracks.append((ids[left], boxes[left]))
     return counted_truth, counted_tracks
 

@@ -7,14 +7,18 @@ import json
 import numpy as np
 
 
-def trackeval_scores(tmp_path, sequences):
-    """What TrackEval's own reader and evaluator make of rows as files: name, truth, tracks, number of frames."""
+def trackeval_scores(tmp_path, sequences, preprocess=False):
+    """What TrackEval's own reader and evaluator make of rows as files: name, truth, tracks, number of frames.
+
+    Rows of the truth have 6 columns, or 9 with mark, class and visibility, which count with `preprocess`.
+    """
     import trackeval
 
     for name, truth, tracks, _ in sequences:
         gt = tmp_path / "gt" / name / "gt"
         gt.mkdir(parents=True)
-        np.savetxt(gt / "gt.txt", np.hstack([truth, np.ones((len(truth), 3))]), delimiter=",", fmt="%.10g")
+        whole = np.hstack([truth, np.ones((len(truth), 9 - truth.shape[1]))])
+        np.savetxt(gt / "gt.txt", whole, delimiter=",", fmt="%.10g")
         data = tmp_path / "trackers" / "mine" / "data"
         data.mkdir(parents=True, exist_ok=True)
         np.savetxt(
@@ -32,7 +36,7 @@ def trackeval_scores(tmp_path, sequences):
                 "TRACKERS_FOLDER": str(tmp_path / "trackers"),
                 "SKIP_SPLIT_FOL": True,
                 "SEQ_INFO": {name: count for name, _, _, count in sequences},
-                "DO_PREPROC": False,
+                "DO_PREPROC": preprocess,
                 "OUTPUT_FOLDER": str(tmp_path / "out"),
             }
         )

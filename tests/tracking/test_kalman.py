@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamkit.tracking.kalman import as_box, begin, correct, moved, predict, reupdate
+from streamkit.tracking.kalman import as_box, begin, correct, moved, predict, reupdate, warp, warp_box
 
 
 def started(box=(100.0, 100.0, 140.0, 180.0)):
@@ -179,3 +179,51 @@ def test_prediction_is_exact():
     np.testing.assert_allclose(box, [6, -8, 16, 12])
     as_box(mean, box)
     np.testing.assert_allclose(box, [100, 100, 140, 180])
+
+
+# ------------------------------------------------------------------------------------------------------------ camera
+
+ZOOM_AND_PAN = np.array([[1.25, 0, 30], [0, 1.25, -12]])
+ROLL = np.array([[0.96, -0.28, 5], [0.28, 0.96, 8]])
+
+
+@pytest.mark.parametrize("camera", [ZOOM_AND_PAN, ROLL], ids=["zoom and pan", "roll"])
+def test_a_camera_moves_a_filter_as_the_formulas_of_botsort_do(camera):
+    """x' = M x + T and P' = M P M^T, with M applied to each pair of coordinates; a size has no roll."""
+    mean, cov = followed(50, 0.04, 10)
+    zoom = np.hypot(camera[0, 0], camera[1, 0])
+    size = np.eye(2) * zoom
+    position = camera[:, :2] @ mean[:2]
+    position[:, 0] += camera[:, 2]
+    expected = np.concatenate([position, size @ mean[2:]])
+    whole = np.array([camera[:, :2] @ np.diag(cov[:2, n]) @ camera[:, :2].T for n in range(3)])
+    diagonal = np.diagonal(whole, axis1=1, axis2=2).T
+    expected_cov = np.concatenate([diagonal, cov[2:] * zoom**2])
+    warp(mean, cov, camera)
+    np.testing.assert_allclose(mean, expected)
+    np.testing.assert_allclose(cov, expected_cov)
+
+
+@pytest.mark.parametrize("camera", [ZOOM_AND_PAN, ROLL], ids=["zoom and pan", "roll"])
+def test_a_camera_moves_a_box_like_the_filter_that_starts_there(camera):
+    box = np.array([100.0, 100, 140, 180])
+    mean, cov = started(tuple(box))
+    warp(mean, cov, camera)
+    warp_box(box, camera)
+    np.testing.assert_allclose(box, box_of(mean))
+    np.testing.assert_allclose((box[:2] + box[2:]) / 2, camera @ (120, 140, 1))
+
+
+def test_a_filter_follows_what_stands_in_the_scene_while_the_camera_pans():
+    """Its velocity is that in the scene: 0, whatever the camera does."""
+    mean, cov = started()
+    rng = np.random.default_rng(0)
+    shift = np.zeros(2)
+    for _ in range(20):
+        step = rng.normal(0, 30, 2)
+        shift += step
+        predict(mean, cov, 0.04, True)
+        warp(mean, cov, np.array([[1, 0, step[0]], [0, 1, step[1]]]))
+        np.testing.assert_allclose(box_of(mean), np.array([100, 100, 140, 180]) + np.tile(shift, 2), atol=1e-6)
+        correct(mean, cov, np.array([100, 100, 140, 180]) + np.tile(shift, 2), 0.9, 1.0)
+    np.testing.assert_allclose(mean[:, 1], 0, atol=1e-6)

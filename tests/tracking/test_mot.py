@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from support.mot import by_frame, read, scores
+from support.mot import by_frame, read, read_truth, scores, without_ignored
+from support.official_scores import trackeval_scores
 
 pytest.importorskip("trackeval")
 
@@ -21,3 +22,24 @@ def test_truth_scores_one_and_nothing_scores_nothing():
     assert scores(truth, truth)["IDF1"] == 1
     none = [(np.zeros(0, int), np.zeros((0, 4)))] * 5
     assert scores(truth, none)["MOTA"] == 0
+
+
+def test_distractors_and_marks_count_as_trackeval_counts_them(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = []
+    track_rows = []
+    for frame in range(1, 31):
+        for number, kind in enumerate((1, 1, 1, 2, 8, 12, 3, 1), 1):
+            box = 70 * number + frame, 50, 40, 80
+            rows.append((frame, number, *box, number != 8, kind, 1))
+            if rng.random() < 0.8:
+                track_rows.append((frame, number + 10 * (frame > 15), *(np.array(box) + rng.normal(0, 3, 4))))
+    truth_rows = np.array(rows, float)
+    tracks = np.array(track_rows)
+    official = trackeval_scores(tmp_path, [("a", truth_rows, tracks, 30)], preprocess=True)
+    truth = read_truth(tmp_path / "gt" / "a" / "gt" / "gt.txt", 30)
+    counted = scores(*without_ignored(truth, by_frame(np.column_stack([tracks, np.ones(len(tracks))]), 30)))
+    assert counted["HOTA"] == pytest.approx(official["HOTA"]["HOTA"].mean())
+    assert counted["MOTA"] == pytest.approx(official["CLEAR"]["MOTA"])
+    assert counted["IDF1"] == pytest.approx(official["Identity"]["IDF1"])
+    assert sum(len(frame.ids[frame.counts]) for frame in truth) == 90

@@ -15,6 +15,7 @@ from support.mot import (
     together,
     tracked,
 )
+from support.moving_cameras import SEEDS, footage, kind_of, moving_scene
 from support.streets import behind_pillars, seen_by_a_detector, street
 
 from streamkit.stages.analytics.track import Track
@@ -132,3 +133,46 @@ def test_frames_without_inference_cost_little_identity_and_little_of_the_boxes(m
 def test_no_track_id_is_on_two_objects_of_a_frame(campus):
     for ids, _ in tracked(campus, predicted=True):
         assert len(np.unique(ids)) == len(ids)
+
+
+BOTSORT = {
+    "with": {"method": "botsort"},
+    "without": {"method": "botsort", "camera_motion": False},
+    "bytetrack": {"method": "bytetrack"},
+    "auto": {"method": "auto"},
+}
+
+
+def scores_of_moving_cameras(scenes):
+    """The scores of `BOTSORT` on these scenes together, each (seed, kind, seconds)."""
+    pairs = {name: [] for name in BOTSORT}
+    for seed, kind, seconds in scenes:
+        drawn = moving_scene(kind, seed, seconds)
+        video = footage(drawn, seed)
+        for name, options in BOTSORT.items():
+            pairs[name].append(counted(drawn.truth, tracked(video, **options)))
+    return {name: scores(*(together([pair[side] for pair in pairs[name]]) for side in (0, 1))) for name in BOTSORT}
+
+
+def test_botsort_follows_objects_while_the_camera_moves():
+    by_name = scores_of_moving_cameras([(107, "mixed", 1.6)])
+    assert by_name["with"]["IDF1"] >= by_name["without"]["IDF1"] + 0.05
+    assert by_name["auto"]["IDF1"] >= by_name["bytetrack"]["IDF1"] + 0.05
+    assert by_name["with"]["IDF1"] >= 0.85
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+def test_compensation_gains_identity_on_scenes_of_moving_cameras():
+    by_name = scores_of_moving_cameras([(seed, kind_of(seed), 8.0) for seed in SEEDS])
+    assert by_name["with"]["IDF1"] >= by_name["without"]["IDF1"] + 0.05
+    assert by_name["auto"]["IDF1"] >= by_name["bytetrack"]["IDF1"] + 0.05
+    assert by_name["with"]["IDF1"] >= 0.93
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+def test_compensation_costs_nothing_where_the_camera_stands_still():
+    by_name = scores_of_moving_cameras([(seed, "still", 8.0) for seed in SEEDS])
+    assert by_name["with"]["IDF1"] == pytest.approx(by_name["without"]["IDF1"], abs=0.002)
+    assert by_name["auto"]["IDF1"] == pytest.approx(by_name["bytetrack"]["IDF1"], abs=0.002)

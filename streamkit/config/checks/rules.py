@@ -83,7 +83,10 @@ def _add_attributes(scope: Scope, node: Node) -> None:
         card = node.options.get("model")
         name = node.options.get("attribute") or node.table
         into = scope.attributes if "of" in node.options else scope.facts
-        into[name] = None if card is None or card.task == "read" else tuple(card.labels)
+        names = (name,) if card is None else card.attributes(name)
+        scope.numbers |= set(names) - {name}
+        values = None if card is None or card.task == "read" or name not in names else tuple(card.labels)
+        into.update(dict.fromkeys(names, values))
         return
     into = scope.facts if node.options.get("capture") == "frame" else scope.attributes
     for name, field in fields(node.options).items():

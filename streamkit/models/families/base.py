@@ -135,6 +135,7 @@ class FamilyTraits:
         keypoints: the set of keypoints, a key of `labels.SKELETONS`.
         ultralytics: the tasks that Ultralytics' exports with these outputs name; '' for exports that name none.
         hugging_face: the end of the name of the architecture in Hugging Face's exports.
+        selects: whether a card's `select` says what becomes an object.
     """
 
     formats: tuple[OutputFormat, ...] = ()
@@ -148,6 +149,7 @@ class FamilyTraits:
     keypoints: str = ""
     ultralytics: tuple[str, ...] = ()
     hugging_face: str = ""
+    selects: bool = False
 
 
 class Family:
@@ -162,8 +164,11 @@ class Family:
         suppress: whether non-max suppression follows.
         sizes: what `check` expects of that output: dimension, size and meaning.
         label: the label of the only class that it finds; empty for any classes.
+        numbers: names of the numbers that it gives instead of classes; empty for any classes.
         several: whether an anchor's box may be an object of several classes, see `pairs`.
         host_only: whether it decodes on the host only, so that outputs on a GPU are copied to the host.
+        top_down: whether its networks see one object with its surroundings, which fill the input.
+        takes_clips: whether the input of its networks is a clip, several frames of a video.
         traits: what is known of its networks.
     """
 
@@ -176,8 +181,11 @@ class Family:
     suppress = False
     sizes: tuple[tuple[int, int, str], ...] = ()
     label = ""
+    numbers: tuple[str, ...] = ()
     several = False
     host_only = False
+    top_down = False
+    takes_clips = False
     traits = FamilyTraits()
 
     def check(self, outputs: Shapes, classes: int) -> None:
@@ -212,6 +220,14 @@ class Family:
         count = self.columns.get("keypoints", (0,))[0]
         return count if count > 0 else None
 
+    def keypoints(self, outputs: Shapes, classes: int) -> str:
+        """Return the set of keypoints, a key of `labels.SKELETONS`; empty if none is known."""
+        return self.traits.keypoints
+
+    def reading(self, outputs: Shapes) -> str:
+        """Return which of several outputs it reads, for the card's comment, after the outputs; empty if all."""
+        return ""
+
     def line(self, info: ModelInfo, size: Size | None) -> CardFacts:
         """Return the input and thresholds of a network's authors; empty if they are unknown.
 
@@ -239,6 +255,13 @@ class Family:
     def extra_inputs(self, sizes_wh: np.ndarray, xp: Any) -> dict[str, Array]:
         """Return inputs that the network takes beside the images, for (B, 2) widths and heights; arrays of `xp`."""
         return {}
+
+    def single_image(self, outputs: Shapes) -> bool:
+        """Whether outputs that `check` accepts have no dimension of images, so that each run takes one image.
+
+        `stack_images` joins the outputs of several runs.
+        """
+        return False
 
     def candidates(self, outputs: Outputs, n: int, input_size: Size, min_score: np.ndarray) -> Any:
         """Return the candidates (`ops.candidates`) of the first n frames; arguments as in `read`."""
@@ -404,6 +427,18 @@ def unclaimed(family: Family, outputs: Shapes, classes: int) -> list[str]:
 def is_inner(name: str) -> bool:
     """Whether an output is, by its name in Hugging Face's exports, one of features that a head has already read."""
     return name.endswith(("hidden_state", "hidden_states", "_embeds"))
+
+
+def stack_images(runs: Sequence[Outputs], xp: Any) -> dict[str, Array]:
+    """Stack the outputs of runs of one image each, see `Family.single_image`; zeros fill the shorter lists."""
+    stacked = {}
+    for name in runs[0] if runs else ():
+        lists = [outputs[name] for outputs in runs]
+        longest = max(len(rows) for rows in lists)
+        stacked[name] = xp.zeros((len(lists), longest, *lists[0].shape[1:]), lists[0].dtype)
+        for image, rows in enumerate(lists):
+            stacked[name][image, : len(rows)] = rows
+    return stacked
 
 
 def listed(outputs: Mapping[str, Any]) -> str:

@@ -63,7 +63,7 @@ from streamkit.ops.nms import Packed
 
 _NAMES = ("labels", "boxes", "scores")
 _BOXES = ("pred_boxes", "boxes", "dets")
-_END_TO_END = authors_input("RT-DETR, D-FINE, DEIM, DEIMv2 without DINOv3", 0.4, resize="stretch", antialias=True)
+DETR_LINE = authors_input("RT-DETR, D-FINE, DEIM, DEIMv2 without DINOv3", 0.4, resize="stretch", antialias=True)
 _DINOV3 = authors_input(
     "DEIMv2 with DINOv3, by the names of its layers",
     0.4,
@@ -72,18 +72,36 @@ _DINOV3 = authors_input(
     mean=IMAGENET_MEAN,
     std=IMAGENET_STD,
 )
-_RF_DETR = authors_input("RF-DETR", 0.5, resize="stretch", mean=IMAGENET_MEAN, std=IMAGENET_STD)
+RF_DETR_LINE = authors_input("RF-DETR", 0.5, resize="stretch", mean=IMAGENET_MEAN, std=IMAGENET_STD)
 _SHARES = "cx, cy, w, h in shares of the input"
 _LINE = authors_input("RT-DETR of Ultralytics", 0.25, resize="stretch")
 
 
-def _are_logits(info: ModelInfo, size: Size) -> bool:
+def target_sizes(sizes_wh: np.ndarray, xp: Any) -> dict[str, Array]:
+    """Return the input `orig_target_sizes`, (B, 2) int64: each frame's width and height."""
+    sizes = np.array(sizes_wh, np.int64)
+    if xp is not np:
+        sizes = upload(sizes)
+    return {"orig_target_sizes": sizes}
+
+
+def stretched(geometry: np.ndarray, sizes_wh: np.ndarray, input_size: Size) -> np.ndarray:
+    """Return the geometry of outputs that the network has stretched from its whole input over the frame.
+
+    For a letterboxed input, these are not yet source pixels; for a stretched frame, this is 1 and 0.
+    """
+    stretch = np.asarray(sizes_wh, np.float64) / np.array(input_size)
+    return np.asarray(geometry.astype(np.float64) * np.tile(stretch, 2), np.float32)
+
+
+def are_logits(info: ModelInfo, size: Size) -> bool:
     """Whether raw outputs are logits of queries: an output called scores has been through a sigmoid or softmax."""
     raw = [name.lower() for name, dims in info.output_dims.items() if len(dims) == 3]
     return len(raw) == 1 or not any("score" in name for name in raw)
 
 
-def _reference_detr(image: PlainImage) -> np.ndarray:
+def reference_detr(image: PlainImage) -> np.ndarray:
+    """Read `detr` plainly, see `FamilyTraits.reference`."""
     outputs = image.outputs
     whole = (*image.input_size, *image.input_size)
     if set(_NAMES) <= outputs.keys():  # the network has stretched its whole input to the frame
@@ -121,9 +139,10 @@ def _reference_detr(image: PlainImage) -> np.ndarray:
                 "them, called `..._embeds` or `...hidden_state`, and OWLv2's `objectness_logits` are not needed",
             ),
         ),
-        plausible=_are_logits,
+        plausible=are_logits,
         hugging_face="ObjectDetection",
-        reference=_reference_detr,
+        selects=True,
+        reference=reference_detr,
     ),
 )
 @dataclass(frozen=True)
@@ -138,13 +157,13 @@ class Detr(Family):
 
     def selecting(self, select: str) -> Detr:
         """See `Family.selecting`."""
-        return Detr(select)
+        return type(self)(select)
 
     def line(self, info: ModelInfo, size: Size | None) -> CardFacts:
         """See `Family.line`: by the names of inputs, outputs and layers."""
         if "orig_target_sizes" in info.inputs:
-            return _DINOV3 if names_a_layer(info.file, "backbone/dinov3", "backbone.dinov3") else _END_TO_END
-        return _RF_DETR if {"dets", "labels"} <= info.outputs.keys() else CardFacts()
+            return _DINOV3 if names_a_layer(info.file, "backbone/dinov3", "backbone.dinov3") else DETR_LINE
+        return RF_DETR_LINE if {"dets", "labels"} <= info.outputs.keys() else CardFacts()
 
     def check(self, outputs: Shapes, classes: int) -> None:
         """See `Family.check`."""
@@ -169,10 +188,7 @@ class Detr(Family):
 
     def extra_inputs(self, sizes_wh: np.ndarray, xp: Any) -> dict[str, Array]:
         """Return `orig_target_sizes`, (B, 2) int64: each frame's width and height."""
-        sizes = np.array(sizes_wh, np.int64)
-        if xp is not np:
-            sizes = upload(sizes)
-        return {"orig_target_sizes": sizes}
+        return target_sizes(sizes_wh, xp)
 
     def candidates(self, outputs: Outputs, n: int, input_size: Size, min_score: np.ndarray) -> Any:
         """See `Family.candidates`."""
@@ -181,6 +197,7 @@ class Detr(Family):
             return labeled_class(boxes, scores, labels, min_score=min_score)
         logits, boxes = (outputs[name][:n] for name in self._raw_names(outputs))
         how: dict[str, Any] = {"min_score": min_score, "coding": Coding.CXCYWH, "unit": input_size}
+        how |= self._further(boxes)
         if self.select in ("softmax", "best_class"):
             softmax = self.select == "softmax"
             return best_class(boxes, logits, input_size=input_size, softmax=softmax, logits=not softmax, **how)
@@ -191,11 +208,12 @@ class Detr(Family):
     ) -> Packed:
         """See `Family.read`."""
         if not self._is_raw(outputs):
-            # The network has stretched its input over the whole frame. For a letterboxed input, these are not yet
-            # source pixels; for a stretched frame, this is 1 and 0.
-            stretch = np.asarray(sizes_wh, np.float64) / np.array(input_size)
-            geometry = (geometry.astype(np.float64) * np.tile(stretch, 2)).astype(np.float32)
+            geometry = stretched(geometry, sizes_wh, input_size)
         return super().read(outputs, geometry, sizes_wh, input_size, options)
+
+    def _further(self, boxes: Array) -> dict[str, Any]:
+        """Return `points` and `step` of `ops.candidates`, for families whose queries have further values."""
+        return {}
 
     def _check_logits(self, name: str, shape: Sequence[Any], classes: int) -> None:
         """Check the number of classes against the card's labels; explain one class more."""

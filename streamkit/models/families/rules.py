@@ -138,6 +138,15 @@ def in_shares(boxes: np.ndarray) -> bool:
     return bool(np.abs(boxes).max(initial=0.0) <= _SHARES)
 
 
+def not_selected(boxes: np.ndarray, scores: np.ndarray, classes: np.ndarray) -> str:
+    """Say that the objects of an image are not corners in pixels, scores and classes; empty without objects."""
+    if not boxes.any():
+        return ""
+    if in_shares(boxes):
+        return "its boxes are shares of the input"
+    return not_scores(scores) or not_classes(classes) or not_corners(boxes)
+
+
 def doubt_of_columns(scores: Callable[[np.ndarray, int | None], np.ndarray]) -> Doubt:
     """Return the doubt of columns of anchors: `scores` takes the values behind the box, and the number of classes."""
 
@@ -166,6 +175,18 @@ def grid_cells(input_size: Size, stride: int) -> np.ndarray:
     across = input_size[0] // stride
     down = input_size[1] // stride
     return np.array([(x, y) for y in range(down) for x in range(across)], np.float64)
+
+
+def rotated_boxes(boxes: np.ndarray, angles: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return hulls (n, 4) and corners (n, 8) of center, size and angle in radians."""
+    corners = np.array([_corners(box, angle) for box, angle in zip(boxes, angles, strict=True)]).reshape(-1, 4, 2)
+    return np.column_stack([corners.min(axis=1), corners.max(axis=1)]), corners.reshape(-1, 8)
+
+
+def _corners(box: np.ndarray, angle: float) -> np.ndarray:
+    turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
+    upright = np.array([(-1, -1), (1, -1), (1, 1), (-1, 1)]) * box[2:] / 2
+    return np.asarray(upright @ turn + box[:2])
 
 
 def matrix(outputs: Values) -> np.ndarray:

@@ -8,8 +8,8 @@
 | `bboxes`, `scores`, `labels` | ONNX model zoo | x1, y1, x2, y2 as shares of the input |
 | `boxes`, `scores`, `labels` | torchvision | x1, y1, x2, y2 in network pixels |
 
-Boxes are (N, K, 4), scores and labels (N, K); torchvision's format without N is read for batches of one. Most of these
-networks count classes from 1: the card's label list then begins with `background`.
+Boxes are (N, K, 4), scores and labels (N, K); torchvision's format has no N, and takes one image at a time. Most
+of these networks count classes from 1: the card's label list then begins with `background`.
 """
 
 from __future__ import annotations
@@ -106,6 +106,10 @@ class Ssd(Family):
         if names is None:
             return super().claims(outputs, classes)
         return frozenset([*names, *(_TENSORFLOW_EXTRAS if names == _TENSORFLOW else ())])
+
+    def single_image(self, outputs: Shapes) -> bool:
+        """See `Family.single_image`: as torchvision exports them."""
+        return self._names(outputs) == _TORCHVISION and len(outputs[_TORCHVISION[0]]) == 2
 
     def candidates(self, outputs: Outputs, n: int, input_size: Size, min_score: np.ndarray) -> Any:
         """See `Family.candidates`."""

@@ -60,6 +60,7 @@ from streamkit.models.families.rules import (
     matrix,
     not_corners,
     not_scores,
+    rotated_boxes,
     rows_of,
     without_map,
 )
@@ -179,10 +180,14 @@ class Masked(Family):
     """Objects with mask coefficients, and a map of prototypes; the column `mask`, COCO's run-length encoding.
 
     Masks are in source pixels.
+
+    Attributes:
+        own_map: whether each object has a map of its own, whose number is its only value, in place of coefficients.
     """
 
     task = "segment"
     columns: Columns = {"coefficients": (-1,)}  # noqa: RUF012  # never changed
+    own_map = False
 
     def rest(
         self, outputs: Outputs, packed: Packed, geometry: np.ndarray, sizes_wh: np.ndarray, input_size: Size
@@ -191,7 +196,8 @@ class Masked(Family):
         prototypes = self._prototypes(outputs)[1]
         rows = packed.rows
         counts = packed.counts
-        late = LateArray(masks.crop_logits(rows, counts, prototypes[: len(geometry)], geometry, input_size))
+        maps = prototypes[: len(geometry)]
+        late = LateArray(masks.crop_logits(rows, counts, maps, geometry, input_size, own_map=self.own_map))
         map_size = prototypes.shape[3], prototypes.shape[2]
 
         def build(table: Detections) -> tuple[dict[str, LazyColumn], int]:
@@ -250,10 +256,9 @@ class Yolov8Seg(Masked, Yolov8):
 
 def _reference_yolov8_obb(image: PlainImage) -> np.ndarray:
     values = matrix(image.outputs).T
-    corners = np.array([_corners(row[:4], row[-1]) for row in values]).reshape(-1, 4, 2)
     scores = values[:, 4:-1]
-    hull = np.column_stack([corners.min(axis=1), corners.max(axis=1)])
-    return np.column_stack([hull, scores.max(1), scores.argmax(1), corners.reshape(-1, 8)])
+    hulls, corners = rotated_boxes(values[:, :4], values[:, -1])
+    return np.column_stack([hulls, scores.max(1), scores.argmax(1), corners])
 
 
 @network_family(
@@ -288,12 +293,6 @@ class Yolov8Obb(Yolov8):
         angle = rows[:, :, -1]
         how: dict[str, Any] = {"coding": Coding.ROTATED, "input_size": input_size}
         return best_class(boxes, scores, min_score=min_score, angle=angle, **how)
-
-
-def _corners(box: np.ndarray, angle: float) -> np.ndarray:
-    turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
-    upright = np.array([(-1, -1), (1, -1), (1, 1), (-1, 1)]) * box[2:] / 2
-    return np.asarray(upright @ turn + box[:2])
 
 
 class ObjectnessRows(Yolov8):

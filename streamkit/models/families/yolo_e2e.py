@@ -5,6 +5,7 @@
 | --- | --- | --- |
 | `yolo_e2e` | (N, K, 6) rows with score and class | x1, y1, x2, y2 in network pixels |
 | `yolo_e2e_pose` | (N, K, 6 + 3 K), points x, y, score after the class | as in `yolo_e2e` |
+| `yolo_e2e_obb` | (N, K, 7), an angle after the class | cx, cy, w, h in network pixels, rotated |
 | `yolo_e2e_seg` | (N, K, 6 + M), M mask coefficients after the class; (N, M, h, w) prototypes | as in `yolo_e2e` |
 """
 
@@ -21,6 +22,7 @@ from streamkit.models.families.base import (
     FamilyTraits,
     OutputFormat,
     Outputs,
+    PlainImage,
     Shapes,
     Size,
     Values,
@@ -34,13 +36,16 @@ from streamkit.models.families.rules import (
     not_classes,
     not_corners,
     not_scores,
+    rotated_boxes,
     selected_rows,
     without_map,
 )
 from streamkit.models.families.yolo import PROTOTYPES, Masked
-from streamkit.ops.candidates import labeled_class
+from streamkit.ops.candidates import Coding, labeled_class
 
 _MAX_POINT_VALUES = 6 + 3 * 150
+_MAX_ANGLE = 2 * np.pi
+"""Largest angle that most rows have: YOLO26 does not limit it, and learns angles from -pi/4 to 3 pi/4."""
 
 
 def _not_selected(values: Values, size: Size, classes: int | None) -> str:
@@ -148,3 +153,51 @@ class YoloEndToEndSeg(Masked, YoloEndToEnd):
         prototypes = self._prototypes(outputs)[1]
         if isinstance(prototypes[1], int) and prototypes[1] > 0:
             self._check_size(name, shape, 2, 6 + prototypes[1], "box, score, class and mask coefficients")
+
+
+def _not_selected_angles(values: Values, size: Size, classes: int | None) -> str:
+    rows = first_rows(values)
+    if not rows.any():
+        return ""
+    if in_shares(rows[:, :4]):
+        return "its boxes are shares of the input"
+    if np.median(np.abs(rows[:, 6])) > _MAX_ANGLE:
+        return "its last column is no angle"
+    return not_scores(rows[:, 4]) or not_classes(rows[:, 5])
+
+
+def _reference_yolo_e2e_obb(image: PlainImage) -> np.ndarray:
+    rows = matrix(image.outputs)
+    hulls, corners = rotated_boxes(rows[:, :4], rows[:, 6])
+    return np.column_stack([hulls, rows[:, 4:6], corners])
+
+
+@network_family(
+    "yolo_e2e_obb",
+    FamilyTraits(
+        formats=(
+            OutputFormat(
+                "(N, K, 7)",
+                "cx, cy, w, h in network pixels; score; class; angle in radians. YOLO26-obb with `nms=False`, and "
+                "exports of oriented boxes with `nms=True`, by ultralytics 8.4",
+            ),
+        ),
+        line=authors_input("YOLO26-obb", 0.25, **CENTERED_ON_GRAY),
+        plausible=without_map(selected_rows(7, 7)),
+        doubt=_not_selected_angles,
+        ultralytics=("obb",),
+        reference=_reference_yolo_e2e_obb,
+    ),
+)
+class YoloEndToEndObb(Family):
+    """Rotated boxes that the network itself has selected; the column `corners` as in `yolov8_obb`."""
+
+    columns: Columns = {"corners": (4, 2)}  # noqa: RUF012  # never changed
+    layout = "(N, rows, 7)"
+    sizes = ((2, 7, "cx, cy, w, h, score, class, angle"),)
+
+    def candidates(self, outputs: Outputs, n: int, input_size: Size, min_score: np.ndarray) -> Any:
+        """See `Family.candidates`."""
+        rows = self._only(outputs)[1][:n]
+        how: dict[str, Any] = {"coding": Coding.ROTATED, "angle": rows[:, :, 6]}
+        return labeled_class(rows[:, :, :4], rows[:, :, 4], rows[:, :, 5], min_score=min_score, **how)

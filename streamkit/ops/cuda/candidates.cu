@@ -143,6 +143,15 @@ __device__ __forceinline__ Box rotated(const value_t* v, long long step, float a
                fmaxf(fmaxf(corners[1], corners[3]), fmaxf(corners[5], corners[7]))};
 }
 
+// A rotated box goes with its corners, in place of points.
+__device__ __forceinline__ void add_rotated(const Sink& sink, int frame, int anchor, float score, int class_id,
+                                            const value_t* values, long long step, float angle, float* out_points) {
+    float corners[8];
+    if (!add(sink, frame, anchor, score, class_id, rotated(values, step, angle, corners))) return;
+    float* out = out_points + 8 * ((size_t)frame * sink.anchors + anchor);
+    for (int c = 0; c < 8; ++c) out[c] = corners[c];
+}
+
 // What becomes of the scores: nothing, the sigmoid, or the softmax over one class more, the last, which is no object.
 enum { AS_THEY_ARE = 0, SIGMOID = 1, SOFTMAX = 2 };
 
@@ -194,9 +203,7 @@ extern "C" __global__ void best_class(
     const value_t* values = boxes + frame * box_frame + anchor * box_anchor;
     const value_t* own = points + frame * point_frame + anchor * point_anchor;
     if (coding == ROTATED) {
-        float corners[8];
-        if (add(sink, frame, anchor, best, class_id, rotated(values, box_step, (float)own[0], corners)))
-            for (int c = 0; c < 8; ++c) out_points[8 * ((size_t)frame * anchors + anchor) + c] = corners[c];
+        add_rotated(sink, frame, anchor, best, class_id, values, box_step, (float)own[0], out_points);
         return;
     }
     if (add(sink, frame, anchor, best, class_id, decode(values, box_step, coding, unit_x, unit_y, anchor, width, height)))
@@ -208,6 +215,7 @@ extern "C" __global__ void each_class(
     const value_t* boxes, long long box_frame, long long box_row, long long box_step,
     const value_t* scores, long long score_frame, long long score_row, long long score_class,
     int coding, float unit_x, float unit_y,
+    const value_t* points, long long point_frame, long long point_row, long long point_step, int columns,
     const float* min_score, int classes, float floor, int anchors, int capacity,
     key_t64* keys, int* tallies, float* out_boxes, int* out_classes, float* out_points) {
     const int anchor = blockIdx.x * blockDim.x + threadIdx.x, frame = blockIdx.y;
@@ -218,10 +226,11 @@ extern "C" __global__ void each_class(
     const float score = sigmoid((float)scores[frame * score_frame + row * score_row + class_id * score_class]);
     if (!reaches(sink, frame, score) || !wanted(sink, frame, score, class_id)) return;
     const value_t* values = boxes + frame * box_frame + row * box_row;
-    add(sink, frame, anchor, score, class_id, decode(values, box_step, coding, unit_x, unit_y, row, 0, 0));
+    if (add(sink, frame, anchor, score, class_id, decode(values, box_step, coding, unit_x, unit_y, row, 0, 0)))
+        keep(sink, frame, anchor, points + frame * point_frame + row * point_row, point_step, columns, out_points);
 }
 
-// One score and one class an anchor, as networks give that end in a selection of their own.
+// One score and one class an anchor, as networks give that end in a selection of their own. ROTATED as in best_class.
 extern "C" __global__ void given_class(
     const value_t* boxes, long long box_frame, long long box_anchor, long long box_step,
     const value_t* scores, long long score_frame, long long score_anchor,
@@ -241,8 +250,13 @@ extern "C" __global__ void given_class(
     const int class_id = (label >= 0.0f && label < (float)classes) ? (int)label : -1;
     if (!wanted(sink, frame, score, class_id)) return;
     const value_t* values = boxes + frame * box_frame + anchor * box_anchor;
+    const value_t* own = points + frame * point_frame + anchor * point_anchor;
+    if (coding == ROTATED) {
+        add_rotated(sink, frame, anchor, score, class_id, values, box_step, (float)own[0], out_points);
+        return;
+    }
     if (add(sink, frame, anchor, score, class_id, decode(values, box_step, coding, unit_x, unit_y, anchor, 0, 0)))
-        keep(sink, frame, anchor, points + frame * point_frame + anchor * point_anchor, point_step, columns, out_points);
+        keep(sink, frame, anchor, own, point_step, columns, out_points);
 }
 
 __device__ __forceinline__ float zero_to_one(float v) { return v < 0.0f ? 0.0f : (v > 1.0f ? 1.0f : v); }

@@ -7,7 +7,8 @@
 // `mask_ends`: where the runs of an object's pixels begin and end. grid (objects): a block samples one object's piece. The
 // arithmetic is that of masks.py's `_run_ends`, so equal pieces give equal masks.
 //
-// Defines: HALF=1 reads f16 prototypes (default f32).
+// Defines: HALF=1 reads f16 prototypes (default f32). OWN_MAP=1: each object has a map of its own, whose number is its only
+// value.
 
 #ifdef HALF
 #include <cuda_fp16.h>
@@ -65,8 +66,12 @@ extern "C" __global__ void crop_logits(
             }
         }
     }
+#ifdef OWN_MAP
+    if (threadIdx.x == 0) own[0] = rows[(size_t)rank * row_width + 6];
+#else
     for (int c = threadIdx.x; c < coefficients && c < MOST; c += blockDim.x)
         own[c] = rows[(size_t)rank * row_width + 6 + c];
+#endif
     __syncthreads();
     if (start < 0) return;
 
@@ -76,8 +81,12 @@ extern "C" __global__ void crop_logits(
     for (int i = threadIdx.x; i < mine.width * mine.height; i += blockDim.x) {
         const int x = mine.x + i % mine.width, y = mine.y + i / mine.width;
         const value_t* at = prototypes + (size_t)y * wide + x;
+#ifdef OWN_MAP
+        const float sum = (float)at[(int)own[0] * area];
+#else
         float sum = 0.0f;
         for (int c = 0; c < coefficients; ++c) sum += own[c] * (float)at[c * area];
+#endif
         float root = copysignf(__fsqrt_rn(fabsf(sum)) * STEPS, sum);
         if (sum != sum) root = -LIMIT;  // no number is no part of the object
         logits[i] = (signed char)rintf(fminf(fmaxf(root, -(float)LIMIT), (float)LIMIT));

@@ -59,8 +59,8 @@ def partition(graph: Graph) -> list[Lane]:
     """Cut the graph into lanes.
 
     A stage joins the lane of its input if that is its only input, if it is that input's only reader, if both run on
-    the device or both on the host, and if no table crosses between them. Each sink has its own lane, so that writing
-    blocks no other stage.
+    the device or both on the host, and if no table crosses between them. On the device, stages that need their batches
+    in order have a lane of their own. Each sink has its own lane, so that writing blocks no other stage.
     """
     lanes: dict[str, Lane] = {}
     for node in graph.nodes.values():
@@ -118,7 +118,8 @@ def _opens_alone(lane: Lane) -> bool:
 def _joins(above: Node, node: Node) -> bool:
     sinks = issubclass(above.type, Sink) or issubclass(node.type, Sink)
     same_side = above.on_device == node.on_device
-    return not sinks and len(above.readers) == 1 and same_side and "detections" not in above.type.spec.writes
+    alike = same_side and (not node.on_device or above.keeps_states == node.keeps_states)
+    return not sinks and len(above.readers) == 1 and alike and "detections" not in above.type.spec.writes
 
 
 def connect(graph: Graph, lanes: Sequence[Lane]) -> Outlet:

@@ -55,7 +55,7 @@ def batches_ahead(device: Device) -> int:
 def instances(nodes: Sequence[Node], device: Device, reserved_cores: int | None = None) -> int:
     """Number of threads that share a lane: one per core for batch stages on the CPU, else one.
 
-    A stage that looks across sources has a single instance.
+    A stage that looks across sources, or keeps a state of each, has a single instance.
 
     Args:
         nodes: the lane's stages.
@@ -63,7 +63,8 @@ def instances(nodes: Sequence[Node], device: Device, reserved_cores: int | None 
         reserved_cores: number of cores reserved for the pipeline, if it may not use all cores of the process.
     """
     configured = [node.run.instances for node in nodes if node.run.instances is not None]
-    if not nodes[0].on_device or any(scope_of(node.type) == "pipeline" for node in nodes):
+    ordered = nodes[0].keeps_states or any(scope_of(node.type) == "pipeline" for node in nodes)
+    if not nodes[0].on_device or ordered:
         return 1
     if configured:
         return max(configured)

@@ -359,6 +359,8 @@ def _frames_between_runs(graph: Graph, node: Node) -> int | None:
     above = graph.nodes.get(node.inputs[0])
     while above is not None and above.id.partition(".")[0] == node.id.partition(".")[0]:
         if "crops" in above.type.spec.writes:
+            if "stride" in above.options:  # of clips, whose interval is a time
+                return None
             every = above.options.get("every", 1)
             whole = (
                 above.options.get("tiles") is None and above.options.get("roi") is None and "of" not in above.options

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from streamkit.analytics.per_source_steps import shape_scales
 from streamkit.core.carried import CarriedCounts
 from streamkit.core.data import Batch, Detections
 from streamkit.core.stage import Score, Seconds, StreamStage, stage
+from streamkit.stages.analytics.camera_motion import CameraMotions
 from streamkit.tracking.methods import MethodName, resolve_method
 from streamkit.tracking.settings import TrackerSettings
 from streamkit.tracking.tracker import BatchFrame, TrackerDetections, TrackerMethod
@@ -23,7 +24,13 @@ _SHOWN_S = 0.5
 _PREDICTED_ROW = 1 << 30  # row ids from here on are of rows that no detector made
 
 
-@stage("track", reads="detections", writes="track_id")
+@stage(
+    "track",
+    reads="detections",
+    writes="track_id",
+    reads_if={"camera_motion": "pixels"},
+    device_copy="the corners of frames that are measured go from device to host, 2 kB each",
+)
 class Track(StreamStage):
     """Follow objects from frame to frame: each gets the number of its track.
 
@@ -35,7 +42,8 @@ class Track(StreamStage):
 
     method: Annotated[
         MethodName,
-        "bytetrack; botsort, which also smooths boxes; ocsort, which prefers observations to predictions; sort, which "
+        "bytetrack; botsort, which also smooths boxes and compensates the motion of the camera; auto, bytetrack that "
+        "compensates the motion of cameras that move; ocsort, which prefers observations to predictions; sort, which "
         "uses strong objects only; iou, which has no motion model; or a method of a plugin.",
     ] = "bytetrack"
     new_score: Annotated[Score, "minimum score of an object that begins a track."] = 0.5
@@ -62,6 +70,12 @@ class Track(StreamStage):
         "skipped by a detector's `every` have all their objects like this in any case.",
     ] = False
     smooth: Annotated[bool | None, "use the motion filter's boxes, which jitter less; default for botsort."] = None
+    camera_motion: Annotated[
+        bool | Literal["auto"] | None,
+        "move the tracks as the camera moves the picture. true measures every frame; auto, the default for botsort and "
+        "auto, measures five frames a second while the camera stands still. Where few corners of the background agree, "
+        "tracks stay where they are; the summary counts these frames.",
+    ] = None
 
     def __post_init__(self) -> None:
         """Check the method, and the thresholds against each other."""
@@ -79,6 +93,10 @@ class Track(StreamStage):
         if self.smooth and not method.has_motion_filter:
             raise ValueError(
                 f"method {method} has no motion model to smooth boxes with: leave out smooth or change method"
+            )
+        if self.camera_motion and not method.has_motion_filter:
+            raise ValueError(
+                f"method {method} has no motion model for the camera to move: leave out camera_motion or change method"
             )
 
     @property
@@ -101,6 +119,8 @@ class Track(StreamStage):
         self.tracker = method.start(self._settings)
         self._carried = CarriedCounts(self.context.runtime.carried)
         self._running: dict[str, object] = {}
+        camera_motion = method.camera_motion if self.camera_motion is None else self.camera_motion
+        self._cameras = CameraMotions(camera_motion is True, self.context.counters) if camera_motion else None
         if method.compiled:
             self._compile()
 
@@ -145,11 +165,16 @@ class Track(StreamStage):
     def new_state(self, source: str) -> object:
         """Return a token: the source runs while it exists. The tracker holds the tracks of all sources."""
         if self._running.pop(source, None) is not None:
-            self.tracker.end(source)
+            self._end(source)
         if (last_id := self._carried.take(source)) is not None:  # the pipeline was rebuilt
             self.tracker.continue_after(source, last_id)
         self._running[source] = token = object()
         return token
+
+    def _end(self, source: str) -> None:
+        self.tracker.end(source)
+        if self._cameras is not None:
+            self._cameras.end(source)
 
     def close(self) -> None:
         """Pass on the last track id of each source."""
@@ -162,7 +187,7 @@ class Track(StreamStage):
         if len(self._running) > len(states):
             for source in [source for source in self._running if source not in states]:
                 del self._running[source]
-                self.tracker.end(source)
+                self._end(source)
         names = list(batch.tables)
         tables = [_sorted(batch.table(name)) for name in names]
         for name, table in zip(names, self._advance(tables, batch), strict=True):
@@ -177,7 +202,8 @@ class Track(StreamStage):
         order = _interleaved(bounds, len(frames))
         objects = self._objects(tables, order, scales)
         ids = np.full(len(order), -1, np.int64)
-        tracker_frames = _batch_frames(batch, bounds, scales)
+        motions = self._cameras.measure(batch, tables) if self._cameras is not None else [None] * len(frames)
+        tracker_frames = _batch_frames(batch, bounds, scales, motions)
         predicted = self.tracker.update(tracker_frames, objects, ids)
         predicts = self._settings.show_lost_s > 0 or not all(frame.detected for frame in tracker_frames)
         places = np.empty(len(order), np.int64)
@@ -210,7 +236,9 @@ class Track(StreamStage):
         )
 
 
-def _batch_frames(batch: Batch, bounds: list[np.ndarray], scales: np.ndarray) -> list[BatchFrame]:
+def _batch_frames(
+    batch: Batch, bounds: list[np.ndarray], scales: np.ndarray, motions: Sequence[np.ndarray | None]
+) -> list[BatchFrame]:
     """Each table's part of each frame, frame by frame; sizes are those of the source's first frame."""
     names = list(batch.tables)
     counts = np.stack([np.diff(ends) for ends in bounds], axis=1).reshape(-1) if bounds else np.zeros(0, np.int64)
@@ -225,10 +253,17 @@ def _batch_frames(batch: Batch, bounds: list[np.ndarray], scales: np.ndarray) ->
             frame.width / across,
             frame.height / down,
             next(ends),
+            None if motion is None else _scaled(motion, across, down),
         )
-        for frame, (across, down, *_) in zip(batch.frames, scales.tolist(), strict=True)
+        for frame, (across, down, *_), motion in zip(batch.frames, scales.tolist(), motions, strict=True)
         for name in names
     ]
+
+
+def _scaled(motion: np.ndarray, across: float, down: float) -> list[list[float]]:
+    """A camera's motion in pixels of the source's first frame."""
+    scaled = motion * np.array([(1, down / across, 1 / across), (across / down, 1, 1 / down)])
+    return scaled.tolist()  # type: ignore[no-any-return]
 
 
 def _sorted(table: Detections) -> Detections:

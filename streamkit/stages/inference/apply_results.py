@@ -28,6 +28,7 @@ from streamkit.stages.inference.select_objects import TrackCaches, members, trac
 
 BACKGROUND = "background"
 SEGMENTATION = "segmentation"
+NOT_FINITE = "results dropped: not finite"
 
 Results = Mapping[tuple[int, int], Any]
 """The network's result of each crop, by the frame's row and the object's `row_id`."""
@@ -53,6 +54,13 @@ class ApplyResults(StreamStage, name="apply", reads=("results",)):
         self.apply(batch, states, dict(zip(keys, batch.crops.wait(), strict=True)))
         batch.crops = batch.rows = batch.geometry = None
         return batch
+
+    def finite(self, results: Results) -> Results:
+        """Return the results without those that are not finite, which are counted: a mean would keep them."""
+        finite_results = {key: result for key, result in results.items() if np.isfinite(result).all()}
+        if len(finite_results) < len(results):
+            self.context.counters.add(NOT_FINITE, len(results) - len(finite_results))
+        return finite_results
 
 
 @dataclass(eq=False)
@@ -185,7 +193,7 @@ class ApplyTracks(ApplyDetails, TrackCaches):
         """See `ApplyDetails.values`: those of tracks are smoothed and kept."""
         values: list[Any] = [None] * len(table)
         selected = np.flatnonzero(members(table, self.of))
-        outputs = super().values(batch, states, table, results)
+        outputs = super().values(batch, states, table, self.finite(results))
         tracks = track_ids(table)
         for at, now_s, state in self.in_order(batch, states, table.batch_row[selected], self.track_ttl):
             i = int(selected[at])
@@ -219,7 +227,7 @@ class ApplyEmbeddings(ApplyTracks, writes=("embedding",), changeable=("smoothing
     def values(self, batch: Batch, states: Mapping[str, Any], table: Detections, results: Results) -> list[Any]:
         """See `ApplyDetails.values`."""
         if self.record == "best":
-            return ApplyDetails.values(self, batch, states, table, results)
+            return ApplyDetails.values(self, batch, states, table, self.finite(results))
         return super().values(batch, states, table, results)
 
     def value(self, mean: np.ndarray) -> Any:
@@ -243,11 +251,18 @@ class AttributeName:
     min_score: float
 
     def open(self) -> None:
-        """Set the attribute's name."""
+        """Set the attribute's name, and those of numbers."""
         self._name = self.attribute or self.context.id.split(".", 1)[0]
+        self._names = self.model.attributes(self._name) if family_of(self.model).numbers else ()
 
     def value(self, mean: np.ndarray) -> dict[str, Any] | None:
-        """Return the best class and its score, as in records, by the attribute's name; None below `min_score`."""
+        """Return the best class and its score, as in records, by the attribute's name; None below `min_score`.
+
+        Of numbers, return each by its own name.
+        """
+        if self._names:
+            texts = [f"{number:.1f}" for number in mean.tolist()]
+            return {name: {"label": text, "score": None} for name, text in zip(self._names, texts, strict=True)}
         best = int(mean.argmax())
         score = round(float(mean[best]), 4)
         return {self._name: {"label": self.model.labels[best], "score": score}} if score >= self.min_score else None
@@ -294,7 +309,7 @@ class ApplyFrameAttributes(AttributeName, ApplyResults, writes=("attributes",), 
 
     def apply(self, batch: Batch, states: Mapping[str, Any], results: Results) -> None:
         """Add the attribute."""
-        outputs = {row: result for (row, _), result in results.items()}
+        outputs = {row: result for (row, _), result in self.finite(results).items()}
         for row, frame in enumerate(batch.frames):
             state = states[frame.source]
             if row in outputs:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from streamkit.core.stage import Composite, CompositePart, Count, Pixels, Score, Seconds, stage
 from streamkit.core.units import OF_FORMS, Of
 from streamkit.models.arithmetic import Engine, Precision
+from streamkit.models.card import family_of
 from streamkit.models.card_option import Model
 from streamkit.stages.inference.apply_results import ApplyAttributes, ApplyEmbeddings, ApplyFrameAttributes
 from streamkit.stages.inference.infer import Threads, check_task, network_parts, pick_options
@@ -61,12 +62,19 @@ class Classify(CropModelBase):
 
     Objects are cropped from the full-resolution frame. A track keeps its attribute: the network runs on a new track,
     again after `every`, and for a better view. Records have `"attributes": {"color": {"label": "red", "score": 0.8}}`.
+    A network of the family `l2cs` gives two angles: `"gaze_yaw": {"label": "-12.5", "score": null}`, and `gaze_pitch`.
     """
 
     model: Annotated[Model, "the model card, with task: classify."]
     of: Annotated[Of | None, f"which objects, {OF_FORMS}; whole frames by default."] = None
     attribute: Annotated[str | None, "the attribute's name; by default the stage's id."] = None
     min_score: Annotated[Score | None, "below this score no attribute is given; by default the card's score."] = None
+
+    def __post_init__(self) -> None:
+        """Check that `min_score` is not given for numbers."""
+        super().__post_init__()
+        if self.min_score is not None and family_of(self.model).numbers:
+            raise ValueError(f"min_score is for classes, and {self.model.name} gives numbers: leave it out")
 
     def parts(self) -> list[CompositePart]:
         """Return the parts from crop selection to the attribute; see `streamkit/core/crops.py`."""

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from streamkit.core.stage import Composite, CompositePart, Count, Score, stage
 from streamkit.core.units import OF_FORMS, Of
@@ -28,6 +28,9 @@ from streamkit.stages.inference.select_objects import SelectFrames, SelectObject
 _POSTPROCESS = tuple(field.name for field in fields(DetectionOptions))
 _BY_COLUMN: dict[str, type[Postprocess]] = {"corners": PostprocessCorners, "keypoints": PostprocessKeypoints}
 """What declares a column that a family gives its objects."""
+_PAD = 0.1
+_TOP_DOWN_PAD = 0.125
+"""Boxes are 1.25 times as large in MMPose and Hugging Face's ViTPose."""
 
 
 @dataclass(eq=False)
@@ -35,7 +38,11 @@ class DetectorBase(DetectionOptions, Composite):
     """Finds objects, in whole frames or, with `of`, within the objects of another stage."""
 
     of: Of | None = None
-    pad: Annotated[Score, "with `of`, the share of the box that is added on each side of the crop."] = 0.1
+    pad: Annotated[
+        Score | None,
+        "with `of`, the share of the box that is added on each side of the crop; by default 0.1, and 0.125 for the "
+        "families simcc, heatmaps and heatmaps_udp, as their authors do.",
+    ] = None
     batch: Annotated[Count, "with `of`, the maximum number of crops in one run of the network."] = 32
     engine: Engine = "auto"
     precision: Precision = "auto"
@@ -90,13 +97,24 @@ class DetectorBase(DetectionOptions, Composite):
         kind = next((kind for name, kind in _BY_COLUMN.items() if name in columns), self.postprocess_type)
         return CompositePart("postprocess", kind, pick_options(self, _POSTPROCESS))
 
+    def crop_options(self) -> dict[str, Any]:
+        """Return the options of `select` that say what is cropped around an object.
+
+        Crops of top-down networks fill the input, in its aspect ratio.
+        """
+        top_down = family_of(self.model).top_down
+        pad = self.pad
+        if pad is None:
+            pad = _TOP_DOWN_PAD if top_down else _PAD
+        return {"pad": pad, "fills": self.model.input.size if top_down else None}
+
     def parts_of(self, of: Of) -> list[CompositePart]:
         """Return the parts that give the objects of another stage masks or keypoints.
 
         The network runs on every object of every frame, since they move. It detects objects in each crop, and the one
         that fills its crop best is the object in question.
         """
-        select = {"of": of, "every": 0.0, "track_ttl": 1.0, **pick_options(self, ("pad", "min_size"))}
+        select = {"of": of, "every": 0.0, "track_ttl": 1.0, "min_size": self.min_size, **self.crop_options()}
         decode = {**pick_options(self, ("model", "min_score", "iou", "labels", "prompts")), "class_agnostic": True}
         return network_parts(
             self,
@@ -137,7 +155,7 @@ class Detect(DetectorBase):
 
     def parts_of(self, of: Of) -> list[CompositePart]:
         """Return the parts that detect within objects; an object found in several crops is reported once."""
-        select = {"of": of, "every": 0.0, "track_ttl": 1.0, "pad": self.pad}
+        select = {"of": of, "every": 0.0, "track_ttl": 1.0, **self.crop_options()}
         return network_parts(
             self,
             [CompositePart("select", SelectObjects, select)],
@@ -198,7 +216,7 @@ class Pose(DetectorBase):
     """Find objects with their keypoints; with `of`, the keypoints of objects that another stage found.
 
     Records have `"keypoints": [[x, y, score], ...]` in source pixels, in the order of the card's `keypoints`. A network
-    for one person, such as MoveNet, works best on crops of each: `of: detect.person`.
+    for one person, such as RTMPose, ViTPose or MoveNet, works best on crops of each: `of: detect.person`.
     """
 
     model: Annotated[Model, "the model card, with task: pose."]

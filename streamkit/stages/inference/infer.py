@@ -33,8 +33,10 @@ from streamkit.models.arithmetic import (
 from streamkit.models.arithmetic_choice import ArithmeticChoice, choice_file, read_choice, replace_choice
 from streamkit.models.card import family_of
 from streamkit.models.card_option import Model
+from streamkit.models.families.base import stack_images
 from streamkit.models.finite_values import FiniteValues
 from streamkit.models.network import check_model, wrong
+from streamkit.models.network_file import inspect
 from streamkit.models.network_rate import rate_file, write_rate
 from streamkit.models.onnx_graph import is_quantized
 from streamkit.models.onnxruntime_package import need_onnxruntime
@@ -103,6 +105,9 @@ class Infer(BatchStage):
     batch: Annotated[Count | None, "maximum number of rows in one run; by default, of frames in a batch."] = None
     few_rows: FewRows = False
     prompts: PromptTexts = None
+    window: Annotated[
+        Count | None, "number of frames of a clip, for a network that takes clips and leaves it open."
+    ] = None
 
     def __post_init__(self) -> None:
         """Check the prompts, and that engine and precision do not contradict each other."""
@@ -129,8 +134,10 @@ class Infer(BatchStage):
         whose batches are full, only the largest size is tuned; others run padded, and are tuned if they keep coming.
         """
         self._card = check_model(self.model)
-        self._sizes = run_sizes(self.context, self.batch, self.few_rows)
         self._family = family_of(self._card)
+        outputs = inspect(self._card.file).without_outputs(self._card.ignore_outputs).output_dims
+        self._single_image = self._family.single_image(outputs)
+        self._sizes = (1,) if self._single_image else run_sizes(self.context, self.batch, self.few_rows)
         self._tuned: Future[Session] | None = None
         self._others: Future[None] | None = None
         self._others_due: _Sustained | None = None
@@ -155,6 +162,8 @@ class Infer(BatchStage):
         allowed = candidates(self.engine, self._pinned, device)
         if len(allowed) == 1 or device.kind == "cpu":
             return allowed[0], None
+        if self._family.takes_clips:  # the comparison needs single images
+            return F32, None
         file = choice_file(self._card.file, self._card.input.size, gpu_versions(device.index), allowed)
         choice = read_choice(file)
         if choice is not None and choice.arithmetic in allowed:
@@ -262,6 +271,7 @@ class Infer(BatchStage):
             size=card.input.size,
             shared=self._prompts.shared,
             ignore_outputs=card.ignore_outputs,
+            frames=self.window,
         )
         shapes = session.warm(sizes, card.input.size, dropped)
         if self._measures and not quick:
@@ -312,7 +322,9 @@ class Infer(BatchStage):
         name = self._card.file.name
         if self._card.derived and self._card.note:
             logger.warning(f"{name}: {self._card.note}")
-        if session.fixed_batch is not None:
+        if self._single_image:
+            logger.warning(f"{name} takes one image at a time: its outputs list the objects of one image")
+        elif session.fixed_batch is not None:
             logger.warning(
                 f"{name} has a fixed batch size of {session.fixed_batch}: larger batches run in steps; export it with "
                 "a dynamic batch size for more speed"
@@ -351,7 +363,7 @@ class Infer(BatchStage):
         shapes = self._shapes(batch)
         xp = batch.xp
         filled = self._filled(batch)
-        lengths = steps(len(tensor), self._sizes)
+        lengths = [1] * filled if self._single_image else steps(len(tensor), self._sizes)
         if self._others_due is not None and self._tuned is None and not all(map(self._session.is_warm, lengths)):
             self._tune_if_sustained(self._others_due)
 
@@ -374,12 +386,12 @@ class Infer(BatchStage):
                 return self._compared(outputs, lambda session: session.run(feeds, **shared), images, feeds)
             return outputs
 
-        if batch.crops is not None and len(tensor) > self._sizes[-1]:
+        if batch.crops is not None and len(tensor) > self._sizes[-1] and not self._single_image:
             batch.outputs = LazyOutputs(run, lengths, len(batch.crops))
         else:
             ends = list(accumulate(lengths, initial=0))
             parts = [run(slice(begin, end)) for begin, end in pairwise(ends)]
-            batch.outputs = _joined(parts, lengths, xp)
+            batch.outputs = stack_images(parts, xp) if self._single_image else _joined(parts, lengths, xp)
         batch.tensor = None
         batch.prompts = prompts.texts
         return batch

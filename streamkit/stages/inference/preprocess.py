@@ -70,6 +70,7 @@ class Preprocess(BatchStage):
             batch=total,
             rects=_rects(crops),
             corners=None if crops is None else crops.corners,
+            views=None if crops is None else crops.views,
         )
 
     def _rows(self, frames: list[Frame], crops: Crops | None, total: int, xp: Any) -> tuple[LazyRows, np.ndarray]:
@@ -90,13 +91,15 @@ class Preprocess(BatchStage):
 
         def write(rows: np.ndarray, target: PackedImages) -> None:
             frames_shown, crops_shown = shown(rows)
-            fill_packed(target, *_parts(frames_shown), spec, _rects(crops_shown))
+            views = None if crops_shown is None else crops_shown.views
+            fill_packed(target, *_parts(frames_shown), spec, _rects(crops_shown), views)
 
         on_gpu = self.context.device.kind == "cuda"
         straightens = crops is not None and crops.corners is not None
         tensor = LazyRows(make, spec.shape(total), spec.numpy_dtype, write if on_gpu and not straightens else None)
         whole = np.array([(0, 0, frame.width, frame.height) for frame in frames], np.int64).reshape(-1, 4)
-        return tensor, rect_geometry(spec, whole if crops is None else crops.rects)[1]
+        placed = rect_geometry(spec, whole) if crops is None else rect_geometry(spec, crops.rects, crops.views)
+        return tensor, placed[1]
 
 
 def _parts(frames: list[Frame]) -> tuple[list[Any], list[tuple[int, int]]]:

@@ -18,7 +18,7 @@ from streamkit.core.crops import Crops
 from streamkit.core.data import Batch, Detections
 from streamkit.core.stage import StreamStage
 from streamkit.core.units import Of, Pixels, Score, Seconds
-from streamkit.ops.boxes import crop_rects
+from streamkit.ops.boxes import crop_rects, views_around
 
 INFERRED = "objects inferred"
 TOO_SMALL = "objects skipped: too small"
@@ -137,6 +137,7 @@ class SelectObjects(
         min_size: skip objects whose shorter side is below this, in source pixels.
         requery_ratio: run again on a track if area x score is more than so many times that of the best view.
         untracked: below a tracker, also run on objects without a track, on every frame.
+        fills: width and height of the input that each crop fills, in its aspect ratio; None to crop the box alone.
     """
 
     of: Of
@@ -146,6 +147,7 @@ class SelectObjects(
     min_size: Pixels = 0.0
     requery_ratio: float = 2.0
     untracked: bool = True
+    fills: tuple[int, int] | None = None
 
     def process(self, batch: Batch, states: Mapping[str, Any]) -> Batch:
         """Set `batch.crops` and `batch.rows`."""
@@ -153,7 +155,8 @@ class SelectObjects(
         table = table[members(table, self.of)]
         sizes = frame_sizes(batch, table)
         sides = visible_sides(table, sizes)
-        rects = crop_rects(table.xyxy, sizes, self.pad)
+        views = None if self.fills is None else views_around(table.xyxy, self.pad, self.fills)
+        rects = crop_rects(table.xyxy, sizes, self.pad) if views is None else crop_rects(views, sizes)
         large = (sides.min(axis=1) >= self.min_size) & (rects[:, 2] > 0)
         seen = large if "predicted" not in table.extra else large & ~np.asarray(table.extra["predicted"], bool)
         if table.track_id is not None and not self.untracked:
@@ -164,7 +167,7 @@ class SelectObjects(
 
         chosen = self._chosen(batch, states, table, quality)
         self._count(INFERRED, len(chosen))
-        batch.crops = Crops(rects[chosen], table.row_id[chosen])
+        batch.crops = Crops(rects[chosen], table.row_id[chosen], views=None if views is None else views[chosen])
         batch.rows = np.asarray(table.batch_row[chosen], np.int32)
         return batch
 

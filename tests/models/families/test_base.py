@@ -2,8 +2,10 @@ import numpy as np
 import pytest
 
 from streamkit.models.families import CAUSES, FAMILIES, ReadOptions, family, unpack
+from streamkit.models.families.base import stack_images
 
 SCORES = np.full(3, 0.5, np.float32)
+COUNTED = {"num_dets": (1, 1), "det_boxes": (1, 9, 4), "det_scores": (1, 9), "det_classes": (1, 9)}
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -13,7 +15,7 @@ def test_every_family_is_registered_by_name(name):
 
 
 def test_an_unknown_family_is_reported_with_a_suggestion():
-    with pytest.raises(ValueError, match=r"unknown family 'yolo8'; did you mean 'yolov8'\? The families are detr, "):
+    with pytest.raises(ValueError, match=r"unknown family 'yolo8'; did you mean 'yolov8'\? The families are "):
         family("yolo8")
 
 
@@ -62,6 +64,9 @@ def faces(classes=1, **other):
         ("yolov8_pose", {"output0": ("N", 56, 8400)}, 1),
         ("yolov8_pose", {"output0": ("N", "values", 8400)}, 1),
         ("movenet", {"output_0": (1, 1, 17, 3)}, 1),
+        ("simcc", {"a": ("N", 17, 384), "b": ("N", 17, 512)}, 1),
+        ("simcc", {"simcc_x": ("N", "K", 384), "simcc_y": ("N", 17, 512)}, 1),
+        ("heatmaps", {"output": ("N", 17, 64, 48)}, 1),
         ("semantic", {"map": (1, 257, 257, 21)}, 21),
         ("semantic", {"map": ("N", 21, None, None)}, 21),
         ("semantic", {"map": ("N", 1, 512, 512)}, 21),
@@ -124,6 +129,54 @@ def test_check_accepts_outputs_of_the_family(name, outputs, classes):
         ("yolov8_pose", {"a": (1, 57, 2100)}, 1, "has 57 values per anchor, which are not 4, a score for each of"),
         ("movenet", {"a": (1, 6, 17, 3)}, 1, "dimension 1 of output 'a' must be 1"),
         ("movenet", {"a": (1, 1, 17, 3)}, 2, r"finds one class, .* has 2; give it \[person\]"),
+        (
+            "yolo_e2e_obb",
+            {"o": (1, 300, 8)},
+            15,
+            r"dimension 2 of output 'o' must be 7 \(cx, cy, w, h, score, class, a",
+        ),
+        ("detectnet", {"a_cov": (1, 3, 9, 9)}, 3, r"with cov and bbox in their names; the network has a_cov\[1, 3"),
+        ("detectnet", {"a_cov": (1, 3, 9), "a_bbox": (1, 12, 9, 9)}, 3, "with cov and bbox in their names"),
+        ("detectnet", {"a_cov": (1, 3, 9, 9), "a_bbox": (1, 12, 9, 9)}, 2, "holds 3 classes, and the label list has 2"),
+        ("detectnet", {"a_cov": (1, 3, 9, 9), "a_bbox": (1, 4, 9, 9)}, 3, "1 of output 'a_bbox' must be 12 .four dist"),
+        ("detectnet", {"a_cov": (1, 3, 9, 9), "a_bbox": (1, 12, 9, 8)}, 3, "3 of output 'a_bbox' must be 9 .as of a_"),
+        (
+            "efficient_nms",
+            {"num_dets": (1, 1), "det_boxes": (1, 9, 4)},
+            3,
+            "or num_dets, boxes, scores, labels or num_",
+        ),
+        ("efficient_nms", COUNTED | {"det_boxes": (1, 9, 5)}, 3, "2 of output 'det_boxes' must be 4 .x1, y1, x2"),
+        ("efficient_nms", COUNTED | {"det_classes": (1, 9, 1)}, 3, "output 'det_classes' must have 2 dimensions"),
+        ("mmdeploy", {"dets": (1, 9, 4), "labels": (1, 9)}, 3, "2 of output 'dets' must be 5 .x1, y1, x2, y2, score"),
+        (
+            "mmdeploy",
+            {"dets": (1, 9, 5), "labels": (1, 9, 80)},
+            80,
+            r"reads dets \(N, K, 5\) and labels \(N, K\); the ",
+        ),
+        ("mmdeploy", {"dets": (1, 9, 5)}, 80, "the network lacks labels"),
+        ("deepstream_yolo", {"o": (1, 84, 7)}, 3, "dimension 2 of output 'o' must be 6"),
+        (
+            "deepstream_yolo",
+            {"boxes": (1, 84, 4), "scores": (1, 84, 3), "classes": (1, 84, 1)},
+            3,
+            "dimension 2 of output 'scores' must be 1",
+        ),
+        ("ppyoloe", {"a": (1, 84, 4), "b": (1, 3, 83)}, 3, r"boxes \(N, anchors, 4\) and scores \(N, classes, anchors"),
+        ("ppyoloe", {"a": (1, 84, 4), "b": (1, 4, 84)}, 3, "holds 4 classes, and the label list has 3"),
+        ("ppyoloe", {"a": (1, 84, 6)}, 3, r"reads boxes \(N, anchors, 4\)"),
+        (
+            "ppyoloe_e2e",
+            {"a": ("K", 7), "b": (1,)},
+            3,
+            r"reads rows \(K, 6\) of class, score and box, and their number",
+        ),
+        ("ppyoloe_e2e", {"a": ("K", 6)}, 3, r"their number \(1\); the network has a\['K', 6\]"),
+        ("simcc", {"simcc_x": (1, 17, 384), "simcc_y": (1, 26, 512)}, 1, "must have the same number of keypoints"),
+        ("simcc", {"simcc_x": (1, 17, 384)}, 1, r"reads two outputs \(N, points, places\).*has simcc_x\[1, 17, 384\]"),
+        ("simcc", {"simcc_x": (1, 17, 384), "simcc_y": (1, 17, 512)}, 2, r"has 2; give it \[person\]"),
+        ("heatmaps", {"a": (1, 17, 64, 48), "b": (1, 17, 64, 48)}, 1, r"one output of 4 dimensions, \(N, points, h, w"),
         ("semantic", {"a": (1, 257, 257, 21)}, 20, "has 257 or 21 classes, and the label list has 20"),
         ("semantic", {"a": (1, 9, 9), "b": (1, 9, 9)}, 9, r"reads one map, .*; the network has a\[1, 9, 9\], b"),
         ("semantic", {"a": (1, 300, 9, 9)}, 300, "at most 256 classes"),
@@ -143,6 +196,9 @@ def test_check_refuses_outputs_that_do_not_fit(name, outputs, classes, text):
         ("yolov8_pose", {"output0": ("N", "values", 8400)}, 1, None),
         ("yolov8_pose", {"output0": ("N", -1, 8400)}, 1, None),
         ("movenet", {"output_0": (1, 1, 17, 3)}, 1, 17),
+        ("simcc", {"simcc_x": ("N", 133, 384), "simcc_y": ("N", 133, 512)}, 1, 133),
+        ("simcc", {"simcc_x": ("N", "K", 384), "simcc_y": ("N", "K", 512)}, 1, None),
+        ("heatmaps_udp", {"heatmaps": ("N", 26, 64, 48)}, 1, 26),
         ("yunet", faces(), 1, 5),
         ("yolov8", {"output0": ("N", 84, 8400)}, 80, None),
     ],
@@ -199,15 +255,39 @@ def test_a_single_list_for_two_frames_is_refused():
         family("ssd").read(output, np.ones((2, 4), np.float32), np.ones((2, 2)), (64, 64), ReadOptions(SCORES))
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_only_detr_has_extra_inputs(name):
+EXTRA_INPUTS = {
+    "detr": {"orig_target_sizes": np.array([[640, 360], [1, 1]])},
+    "ppyoloe": {"scale_factor": np.ones((2, 2), np.float32)},
+    "ppyoloe_e2e": {"scale_factor": np.ones((2, 2), np.float32)},
+}
+
+
+@pytest.mark.parametrize("name", EXTRA_INPUTS)
+def test_extra_inputs_have_a_row_for_each_image(name):
     inputs = family(name).extra_inputs(np.array([[640, 360], [1, 1]]), np)
-    if name != "detr":
-        assert inputs == {}
-        return
-    assert list(inputs) == ["orig_target_sizes"]
-    assert inputs["orig_target_sizes"].dtype == np.int64
-    assert inputs["orig_target_sizes"].tolist() == [[640, 360], [1, 1]]
+    assert inputs.keys() == EXTRA_INPUTS[name].keys()
+    for key, expected in EXTRA_INPUTS[name].items():
+        assert inputs[key].dtype == expected.dtype
+        np.testing.assert_array_equal(inputs[key], expected)
+
+
+def test_outputs_of_single_images_are_stacked():
+    runs = [{"rows": np.full((count, 6), count, np.float32), "count": np.array([count])} for count in (2, 0, 3)]
+    stacked = stack_images(runs, np)
+    assert stacked["rows"].shape == (3, 3, 6)
+    assert stacked["rows"].dtype == np.float32
+    assert stacked["rows"][:, :, 0].tolist() == [[2, 2, 0], [0, 0, 0], [3, 3, 3]]
+    assert stacked["count"].tolist() == [[2], [0], [3]]
+    assert stack_images([], np) == {}
+
+
+def test_which_outputs_are_of_one_image():
+    boxes = {"boxes": ("K", 4), "labels": ("K",), "scores": ("K",)}
+    assert family("ssd").single_image(boxes)
+    assert not family("ssd").single_image({name: (1, *shape) for name, shape in boxes.items()})
+    assert not family("ssd").single_image({"detection_out": (1, 1, 9, 7)})
+    assert family("ppyoloe_e2e").single_image({"rows": ("K", 6), "count": (1,)})
+    assert not family("yolo_e2e").single_image({"rows": (1, 300, 6)})
 
 
 def test_unpack_returns_a_table_for_the_batch():

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from support.detector_forms import reader_of
+from support.detector_forms import SINGLE_CLASS, TOP_DOWN, reader_of
 
 from streamkit.models.families import CAUSES, ReadOptions, family
 
@@ -54,10 +54,10 @@ def assert_same(name, outputs, *arguments):
 )
 def test_random_outputs_decode_as_on_the_host(form, view, outputs_for):
     thresholds = np.array([0.2, 0.5, np.inf, 0.3, 0.6], np.float32)
-    options = ReadOptions(thresholds[:1] if form in ("yunet", "yolov8_pose", "movenet") else thresholds, **view)
+    options = ReadOptions(thresholds[:1] if form in SINGLE_CLASS else thresholds, **view)
     for n, dtype in itertools.product((1, 8, 32), (np.float32, np.float16)):
         packed = assert_same(form, outputs_for(form, n + 1, dtype, seed=n), *frames_of(n), SIZE, options)
-        fills_picture = form == "movenet" and "max_size" in view  # its one object
+        fills_picture = form in ("movenet", *TOP_DOWN) and "max_size" in view  # its one object
         assert packed.counts[:, 0].any() or fills_picture, (n, dtype)
 
 

@@ -267,7 +267,7 @@ def test_a_family_does_not_leak_into_another_pipeline(tmp_path):
     files = [build(each).nodes["detect.postprocess"].options["model"].decoder.origin[0] for each in (config, other)]
     assert [Path(file).name for file in files] == ["one.py", "other.py"]
     (problem,) = problems_of(PIPELINE.format(plugins="").replace("plugins: []\n", ""), tmp_path)
-    assert problem.startswith("family must be one of ctc, detr, embedding, ")
+    assert problem.startswith("family must be one of ")
     assert problem.endswith(
         "got 'nanodet'; for a family of a plugin, name its file: plugins: in the pipeline, or --plugins"
     )

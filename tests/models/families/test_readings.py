@@ -6,14 +6,29 @@ import math
 
 import numpy as np
 import pytest
-from support.detector_forms import reader_of
+from support.detector_forms import SINGLE_CLASS, TOP_DOWN, reader_of
 
 from streamkit.models.families import CAUSES, ReadOptions, family, unpack
+from streamkit.models.families.base import PlainImage
 
 SIZE = (96, 64)
-POINTS = ("yunet", "yolov8_pose", "movenet")  # one class, and key points
 CLASSES = 5
-UNSUPPRESSED = ("yolo_e2e", "yolo_e2e_pose", "yolo_e2e_seg", "rtdetr", "rtdetr_e2e", "detr", "ssd", "movenet")
+ROTATED = ("yolov8_obb", "yolo_e2e_obb")
+UNSUPPRESSED = (
+    "yolo_e2e",
+    "yolo_e2e_obb",
+    "yolo_e2e_pose",
+    "yolo_e2e_seg",
+    "rtdetr",
+    "rtdetr_e2e",
+    "detr",
+    "ssd",
+    "movenet",
+    "efficient_nms",
+    "mmdeploy",
+    "ppyoloe_e2e",
+    *TOP_DOWN,
+)
 
 
 def sigmoid(x):
@@ -34,12 +49,12 @@ def around(cx, cy, w, h):
 
 
 def turned(cx, cy, w, h, angle):
-    """The corners of a rotated box, by complex numbers."""
-    corners = [
-        complex(cx, cy) + complex(x * w / 2, y * h / 2) * cmath.exp(1j * angle)
-        for x, y in ((-1, -1), (1, -1), (1, 1), (-1, 1))
-    ]
-    return [(corner.real, corner.imag) for corner in corners]
+    """The hull and the corners of a rotated box, by complex numbers."""
+    turn = cmath.exp(1j * angle)
+    points = [complex(cx, cy) + complex(x * w / 2, y * h / 2) * turn for x, y in ((-1, -1), (1, -1), (1, 1), (-1, 1))]
+    corners = [(point.real, point.imag) for point in points]
+    hull = [end(values) for end in (min, max) for values in zip(*corners, strict=True)]
+    return hull, [value for corner in corners for value in corner]
 
 
 def rotated_overlap(a, b):
@@ -56,6 +71,19 @@ def rotated_overlap(a, b):
     dets = [np.linalg.det(matrix) for matrix in (mean, *spreads)]
     distance = away @ np.linalg.inv(mean) @ away / 8 + math.log(dets[0] / math.sqrt(dets[1] * dets[2])) / 2
     return 1 - math.sqrt(1 - math.exp(-max(distance, 0)))
+
+
+def points_of_a_grid(scores, distances):
+    """The same as `anchors_of` for DetectNet: distances to the four edges for each class and each 16th pixel."""
+    for label, (of_class, sides) in enumerate(
+        zip(scores, distances.reshape(len(scores), 4, *scores.shape[1:]), strict=True)
+    ):
+        for row, line in enumerate(of_class.tolist()):
+            for column, score in enumerate(line):
+                left, upper, right, lower = (35 * side for side in sides[:, row, column].tolist())
+                x = 16 * column + 0.5
+                y = 16 * row + 0.5
+                yield score, label, [x - left, y - upper, x + right, y + lower], []
 
 
 def anchors_of(form, outputs, frame, size, geometry, wh):
@@ -82,9 +110,10 @@ def anchors_of(form, outputs, frame, size, geometry, wh):
     elif form == "yolov8_obb":
         for row in first.T.tolist():
             c = max(range(4, 4 + CLASSES), key=lambda k: row[k])
-            corners = turned(*row[:4], row[-1])
-            hull = [end(values) for end in (min, max) for values in zip(*corners, strict=True)]
-            yield row[c], c - 4, hull, [value for corner in corners for value in corner]
+            yield row[c], c - 4, *turned(*row[:4], row[-1])
+    elif form == "yolo_e2e_obb":
+        for *box, score, label, angle in first.tolist():
+            yield score, int(label), *turned(*box, angle)
     elif form == "yolov8_pose":
         for row in first.T.tolist():
             yield row[4], 0, around(*row[:4]), row[5:]
@@ -94,7 +123,29 @@ def anchors_of(form, outputs, frame, size, geometry, wh):
         (low_x, high_x), (low_y, high_y) = ((min(v), max(v)) for v in list(zip(*seen, strict=True))[:2])
         mean = sum(score for *_, score in points) / len(points)
         yield mean, 0, [low_x, low_y, high_x, high_y], [value for point in points for value in point]
-    elif form == "yolo_e2e":
+    elif form in TOP_DOWN:
+        (row,) = reader_of(form).reference_rows(PlainImage(out, size)).tolist()
+        yield row[4], 0, row[:4], row[6:]
+    elif form == "detectnet":
+        yield from points_of_a_grid(out["output_cov/Sigmoid:0"], out["output_bbox/BiasAdd:0"])
+    elif form == "efficient_nms":
+        objects = zip(out["det_boxes"].tolist(), out["det_scores"], out["det_classes"], strict=True)
+        for row, (box, score, label) in enumerate(objects):
+            yield score if row < out["num_dets"][0] else -1, int(label), box, []
+    elif form == "ppyoloe":
+        for box, of_anchor in zip(out["boxes"].tolist(), out["scores"].T.tolist(), strict=True):
+            c = max(range(len(of_anchor)), key=lambda k, of_anchor=of_anchor: of_anchor[k])
+            yield of_anchor[c], c, box, []
+    elif form == "ppyoloe_e2e":
+        for row, (label, score, *box) in enumerate(out["rows"].tolist()):
+            yield score if row < out["count"][0] else -1, int(label), box, []
+    elif form == "mmdeploy":
+        for (*box, score), label in zip(out["dets"].tolist(), out["labels"], strict=True):
+            yield score, int(label), box, []
+    elif form == "deepstream_yolo parts":
+        for box, (score,), (label,) in zip(out["boxes"].tolist(), out["scores"], out["classes"], strict=True):
+            yield score, int(label), box, []
+    elif form in ("yolo_e2e", "deepstream_yolo"):
         for *box, score, label in first.tolist():
             yield score, int(label), box, []
     elif form in ("yolo_e2e_pose", "yolo_e2e_seg"):
@@ -173,7 +224,7 @@ def slow_read(form, outputs, frame, geometry, wh, size, options):
             continue
         suppressing.append((label, shape))
         # x, y, score; other values are no places
-        step = 3 if form in (*POINTS, "yolo_e2e_pose") else 2 if form == "yolov8_obb" else 0
+        step = 3 if form in (*SINGLE_CLASS, "yolo_e2e_pose") else 2 if form in ROTATED else 0
         xy = [(v - geometry[2 + i % 2]) / geometry[i % 2] for i, v in enumerate(box)]
         more = [
             (v - geometry[2 + i % step]) / geometry[i % step] if step and i % step < 2 else v
@@ -207,7 +258,7 @@ def table(rows, packed):
 def per_class(form, **options):
     """Different thresholds, and one class that is not wanted."""
     thresholds = np.array([0.2, 0.5, np.inf, 0.3, 0.6], np.float32)
-    return ReadOptions(thresholds[:1] if form in POINTS else thresholds, **options)
+    return ReadOptions(thresholds[:1] if form in SINGLE_CLASS else thresholds, **options)
 
 
 VIEWS = {

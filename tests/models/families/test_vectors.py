@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from streamkit.models import reference
 from streamkit.models.families import FAMILIES, family
 
 
@@ -23,7 +24,7 @@ def test_embeddings_have_length_1():
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, network_family in FAMILIES.items() if network_family.task in ("classify", "embed")]
+    "name", [name for name, reads in FAMILIES.items() if reads.task in ("classify", "embed") and not reads.numbers]
 )
 def test_trailing_dimensions_of_size_1_are_ignored(name):
     reads = family(name)
@@ -46,3 +47,31 @@ def test_trailing_dimensions_of_size_1_are_ignored(name):
 def test_unsuitable_outputs_are_refused(outputs, classes, message):
     with pytest.raises(ValueError, match=message):
         family("logits").check(outputs, classes)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "read"),
+    [
+        ({"last_hidden_state": (2, 5, 4), "pooler_output": (2, 4)}, "pooler_output"),
+        ({"last_hidden_state": (2, 5, 4), "pooler_output": (2, 4), "image_embeds": (2, 3)}, "image_embeds"),
+        ({"image_embeds": (2, 3), "last_hidden_state": (2, 5, 4)}, "image_embeds"),
+        ({"last_hidden_state": (2, 5, 4)}, "the first token of last_hidden_state"),
+    ],
+)
+def test_an_embedding_is_the_vector_of_the_image(outputs, read):
+    reads = family("embedding")
+    rng = np.random.default_rng(0)
+    values = {name: rng.random(shape) for name, shape in outputs.items()}
+    vector = values[read.split()[-1]]
+    expected = vector[:, 0] if read.startswith("the first") else vector
+    np.testing.assert_array_equal(reads.vectors(values), expected)
+    assert reads.length(outputs) == expected.shape[1]
+    assert reads.claims(outputs, 1) == outputs.keys()
+    plain = reference.answer(reads, values)
+    np.testing.assert_allclose(plain, reads.finish(reads.vectors(values))[0], atol=1e-6)
+    assert f"the vector is {read}" in reads.reading(outputs)
+
+
+def test_tokens_of_places_alone_are_refused():
+    with pytest.raises(ValueError, match="196 tokens of output 'last_hidden_state' are 14 x 14 places, and none is of"):
+        family("embedding").check({"last_hidden_state": ("N", 196, 768)}, 1)

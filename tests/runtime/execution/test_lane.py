@@ -12,6 +12,7 @@ from streamkit.core.data import Batch, Device, Frame
 from streamkit.core.stage import BatchStage, Collecting, FrameStage, Sink, StreamStage, default_registry, stage
 from streamkit.runtime.execution.channel import Channel, Outlet
 from streamkit.runtime.execution.lane import Lane, LaneThread, connect, opening_order, partition
+from streamkit.runtime.execution.sizes import instances
 from streamkit.runtime.execution.stage_runner import Runner
 
 REGISTRY = default_registry()
@@ -25,6 +26,10 @@ with Collecting(REGISTRY):
     @stage("device_b", reads="pixels")
     class DeviceB(BatchStage):
         """Another."""
+
+    @stage("collects", reads="pixels", on_device=True)
+    class Collects(StreamStage):
+        """A stage of the device that keeps something of each source."""
 
     @stage("find", reads="pixels", writes="detections")
     class Find(BatchStage):
@@ -111,6 +116,13 @@ def test_networks_on_a_gpu_open_in_parallel_with_host_stages(device, options, or
 def test_a_lane_runs_on_the_device_or_on_the_host():
     lanes = partition(graph("find:", "follow:", "out:"))
     assert [lane.on_device for lane in lanes] == [True, False, False]
+
+
+def test_a_stage_that_keeps_states_on_the_device_has_a_lane_of_its_own():
+    lanes = partition(graph("device_a:", "collects:", "device_b:", "each:"))
+    assert [[node.id for node in lane.nodes] for lane in lanes] == [["device_a"], ["collects"], ["device_b"], ["each"]]
+    assert [lane.on_device for lane in lanes] == [True, True, True, False]
+    assert [instances(lane.nodes, Device(), 4) for lane in lanes] == [4, 1, 4, 1]
 
 
 @pytest.mark.parametrize(

@@ -542,6 +542,7 @@ def test_the_fix_for_an_overload_extends_the_pipelines_options(stages, way_out):
         ("detect: {model: demo, tiles: {size: [320, 320]}}, ", None),
         ("detect: {model: demo}, one: {stage: classify, model: models/color.yaml, of: detect}, ", 1000.0),
         ("detect: {model: demo}, two: {stage: detect, model: demo}, ", 500.0),
+        ("detect: {model: demo}, action: {model: models/activity.yaml}, ", 1000.0),
     ],
 )
 def test_the_rates_of_all_networks_are_combined(stages, fps, monkeypatch):

@@ -264,6 +264,94 @@ class Numbered(StreamStage):
         return batch
 
 
+# ------------------------------------------------------------------------------------------------------------ numbers
+
+
+@pytest.fixture(scope="module")
+def gaze(tmp_path_factory):
+    """A network of the family `l2cs` that looks right where a face is red, and down where it is blue; white is NaN."""
+    onnx = pytest.importorskip("onnx")
+    folder = tmp_path_factory.mktemp("gaze")
+    places = ", ".join(f"{place}.0" for place in range(90))
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+gaze (float[N,3,8,8] images) => (float[N,90] yaw, float[N,90] pitch)
+<float[1,90] places = {{{places}}}, float[1] middle = {{45.0}}, float[1] factor = {{10.0}}, float[1] limit = {{0.9}}>
+{{
+    colors = ReduceMean <axes = [2, 3], keepdims = 0>(images)
+    red, green, blue = Split <axis = 1>(colors)
+    white = Sub(limit, green)
+    damaged = Sqrt(white)
+    none = Sub(damaged, damaged)
+    right = Mul(red, factor)
+    down = Mul(blue, factor)
+    to_right = Add(middle, right)
+    to_bottom = Sub(middle, down)
+    away_x = Sub(places, to_right)
+    away_y = Sub(places, to_bottom)
+    square_x = Mul(away_x, away_x)
+    square_y = Mul(away_y, away_y)
+    low_x = Neg(square_x)
+    low_y = Neg(square_y)
+    yaw = Add(low_x, none)
+    pitch = Add(low_y, none)
+}}"""
+    onnx.save(onnx.parser.parse_model(text), folder / "gaze.onnx")
+    (folder / "gaze.yaml").write_text(
+        "task: classify\nfamily: l2cs\nfile: gaze.onnx\ninput: {size: [8, 8], resize: stretch, scale: 1/255}\n"
+        "labels: [yaw, pitch]\n"
+    )
+    return load_card(folder / "gaze.yaml")
+
+
+def angles(frame):
+    return [
+        attribute and {name: part["label"] for name, part in attribute.items()}
+        for attribute in frame.detections.extra["attributes"]
+    ]
+
+
+def test_numbers_are_attributes_of_their_own(gaze):
+    rgb, boxes = painted((255, 0, 0), (0, 0, 255))
+    footage = frames(1, pixels=rgb)
+    footage[0].detections = detections(boxes, label=["face", "face"])
+    (frame,) = run(footage, model=gaze, stage_id="gaze")
+    looks = [{name: float(text) for name, text in looked.items()} for looked in angles(frame)]
+    assert looks[0] == pytest.approx({"gaze_yaw": 40.0, "gaze_pitch": 0.0}, abs=1)
+    assert looks[1] == pytest.approx({"gaze_yaw": 0.0, "gaze_pitch": -40.0}, abs=1)
+    (first, _) = record(frame)["objects"]
+    assert first["attributes"]["gaze_yaw"]["score"] is None
+
+
+def test_numbers_are_smoothed_and_those_that_are_not_finite_are_left_out(gaze):
+    film_frames = film([(255, 0, 0), (255, 255, 255), (255, 0, 0), (0, 0, 255)])
+    done = run(film_frames, model=gaze, stage_id="gaze", every=0.0, smoothing=0.2)
+    yaws = [float(looked["gaze_yaw"]) for (looked,) in map(angles, done)]
+    assert yaws[:3] == pytest.approx([40, 40, 40], abs=1)
+    assert 5 < yaws[3] < 35
+
+
+def test_min_score_is_refused_with_numbers(gaze):
+    with pytest.raises(ValueError, match="min_score is for classes, and gaze gives numbers: leave it out"):
+        classify(model=gaze, min_score=0.5)
+
+
+def test_a_rule_compares_numbers(gaze, run_pipeline, root):
+    text = f"""
+sources: {{a: {root}/samples/street.mp4}}
+stages:
+  detect: {{model: demo}}
+  track: {{}}
+  gaze: {{stage: classify, model: {gaze.path}, of: detect.car, every: 0}}
+  away: {{stage: rule, when: attributes.gaze_yaw > 5 and gaze_pitch <= 0}}
+  collect: {{}}
+"""
+    outcome = run_pipeline(text, limit=24)
+    assert outcome.code == 0
+    looks = [o["attributes"] for r in outcome.records["a"] for o in r["objects"] if "attributes" in o]
+    assert any(float(looked["gaze_yaw"]["label"]) > 5 for looked in looks)
+    assert any(event["stage"] == "away" for r in outcome.records["a"] for event in r["events"])
+
+
 PIPELINE = """
 sources: {{a: {root}/samples/street.mp4, b: {{uri: {root}/samples/street.mp4, start: 4s}}}}
 batch: {size}

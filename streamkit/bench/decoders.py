@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decoders alone, in one process or in several that measure at the same time: the limit of whole pipelines.
 
 Python's lock may bind one process with many readers before the decoders do, so a limit is the higher of both.
@@ -9,9 +10,9 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from streamkit.bench.child import main, results
 from streamkit.bench.limits import decode_alone
 from streamkit.core.errors import StreamkitError
 from streamkit.runtime.execution.device import choose
+from streamkit.runtime.execution.future import Stopped, side_by_side
 from streamkit.runtime.multiprocess.mps import MpsDaemon
 
 _WAIT_S = 60.0
@@ -75,22 +77,28 @@ def decoders_fps(
         if processes > 1 and device != "cpu":
             daemon = opened.enter_context(MpsDaemon())
             opened.enter_context(variables(daemon.environment))
-        with ThreadPoolExecutor(processes) as pool:
-            found = list(pool.map(lambda spec: list(results(spec, until_s))[-1], specs))
-    if errors := [one["error"] for one in found if "error" in one]:
-        raise StreamkitError(errors[0])
-    return float(sum(one["fps"] for one in found))
+        rates: list[float] = []
+
+        def measure(spec: DecodersSpec, stopped: Stopped) -> None:
+            *_, measurement = results(spec, until_s)
+            if "error" in measurement:
+                raise StreamkitError(measurement["error"])
+            rates.append(measurement["fps"])
+
+        with side_by_side(*(partial(measure, spec) for spec in specs)):
+            pass
+    return sum(rates)
 
 
 class variables:  # noqa: N801  a context manager, named as what it sets
     """Sets environment variables, which processes inherit, while the block runs."""
 
-    def __init__(self, given: dict[str, str]) -> None:
-        self._given = given
+    def __init__(self, settings: dict[str, str]) -> None:
+        self._settings = settings
 
     def __enter__(self) -> None:
         self._before = dict(os.environ)
-        os.environ.update(self._given)
+        os.environ.update(self._settings)
 
     def __exit__(self, *error: object) -> None:
         os.environ.clear()

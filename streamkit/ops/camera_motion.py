@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Motion of a camera between two frames: a similarity transform, from the flow of corners of the luma.
+
+A frame is reduced to its luma at about 320 pixels on the longer side. Its corners (Shi and Tomasi, "Good Features to
+Track", 1994), the best of each cell of a grid and none inside a detection, are followed into the other frame by sparse
+optical flow (Lucas and Kanade 1981, in the pyramid of Bouguet 2000): by OpenCV on the host, by cuda/camera_motion.cu on
+a device, where the luma stays; only the corners' places are copied, 2 kB a frame. A robust fit of pan, zoom and roll
+to the corners then ignores those on things that move by themselves, as BoT-SORT does (Aharon et al. 2022).
+
+The estimates of host and device differ by at most 0.1 % of the frame's longer side where a camera moves by less than a
+tenth of the frame: their pyramids are not the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from streamkit.core.data import Array, Surface, array_module
+from streamkit.ops.cuda.load import kernel
+from streamkit.ops.cut import on_device_stream
+from streamkit.ops.transfer import fetch, to_device
+
+_LONGEST = 320  # of the small luma's longer side, from which frames are reduced
+_CELL = 20  # pixels of the small luma on a side of the cells that have a corner each
+_MARGIN = 10  # pixels at the border without corners: the window of the flow, and its gradient
+_LEVELS = 4  # of the pyramid
+_WINDOW = 15  # pixels on a side of what is compared around a corner
+_ITERATIONS = 10
+_PRECISION = 0.03  # pixels of the small luma, at which the iteration ends
+_MIN_CORNER = 1000.0  # smaller eigenvalue of 3x3 gradients, each 8 levels per pixel
+_NEAR = 1.0  # pixels of the small luma between a corner and the place where the transform takes it
+_MIN_CORNERS = 8  # fewer agreeing corners are no estimate
+_MIN_SHARE = 0.4  # of the corners must agree
+_MAX_ZOOM = 1.5  # from one frame to the next
+
+VIEW = np.dtype(
+    [
+        ("source", "<u8"),
+        ("levels", "<u8"),
+        ("corners", "<u8"),
+        ("pitch", "<i4"),
+        ("step", "<i4"),
+        ("width", "<i4"),
+        ("height", "<i4"),
+        ("box_start", "<i4"),
+        ("box_count", "<i4"),
+        ("columns", "<i4"),
+        ("rows", "<i4"),
+        ("unused", "<i4", (2,)),
+    ]
+)
+"""A frame of which landmarks are taken, `struct View` of cuda/camera_motion.cu."""
+
+PAIR = np.dtype(
+    [
+        ("before", "<u8"),
+        ("now", "<u8"),
+        ("corners", "<u8"),
+        ("flow", "<u8"),
+        ("width", "<i4"),
+        ("height", "<i4"),
+        ("count", "<i4"),
+        ("unused", "<i4"),
+    ]
+)
+"""Two frames that are compared, `struct Pair` of cuda/camera_motion.cu."""
+
+_WARP = (32,)
+
+
+class Landmarks(NamedTuple):
+    """What of a frame a later one is compared with, on the frame's device.
+
+    Attributes:
+        luma: host: (h, w) uint8; device: (bytes,) uint8, the levels of its pyramid one after the other.
+        corners: (n, 2) float32 x, y of the corners in the luma's pixels; NaN in cells without a corner.
+        width: the small luma's width.
+        height: its height.
+        step: pixels of the frame that one of the luma stands for, on each side.
+    """
+
+    luma: Array
+    corners: Array
+    width: int
+    height: int
+    step: int
+
+
+def landmarks(
+    surfaces: Sequence[Surface], sizes: Sequence[tuple[int, int]], boxes: Sequence[np.ndarray]
+) -> list[Landmarks]:
+    """Return the landmarks of frames; the frames may be released afterwards.
+
+    Args:
+        surfaces: the frames, all on the host or all on one device.
+        sizes: the true width and height of each.
+        boxes: (n, 4) x1, y1, x2, y2 in pixels of each frame: nothing inside them is a landmark.
+    """
+    if not surfaces:
+        return []
+    if array_module(surfaces[0].data) is not np:
+        return _landmarks_on_device(surfaces, sizes, boxes)
+    return [
+        _landmarks_on_host(surface.data, *size, frame_boxes)
+        for surface, size, frame_boxes in zip(surfaces, sizes, boxes, strict=True)
+    ]
+
+
+def camera_motions(pairs: Sequence[tuple[Landmarks, Landmarks]]) -> list[np.ndarray | None]:
+    """Return how the picture moves from the first to the second frame of each pair.
+
+    Args:
+        pairs: landmarks of two frames of a source, all on the host or all on one device.
+
+    Returns:
+        For each pair a (2, 3) float64 similarity transform in pixels of the frames, (x, y, 1) to (x, y); None if it
+        is not known: few corners, or few that agree, or frames of different sizes.
+    """
+    if not pairs:
+        return []
+    on_host = array_module(pairs[0][0].luma) is np
+    flows = [_flow_on_host(*pair) for pair in pairs] if on_host else _flows_on_device(pairs)
+    return [
+        None if before[2:] != now[2:] else _fit(flow, before.step)
+        for flow, (before, now) in zip(flows, pairs, strict=True)
+    ]
+
+
+def displacement(motion: np.ndarray, width: int, height: int) -> float:
+    """Return how far a transform moves the corner of a frame that it moves farthest, as a share of its longer side."""
+    ends = np.array([(0, 0, 1), (width, 0, 1), (0, height, 1), (width, height, 1)], np.float64)
+    return float(np.linalg.norm(ends @ motion.T - ends[:, :2], axis=1).max() / max(width, height))
+
+
+def _fit(flow: np.ndarray, step: int) -> np.ndarray | None:
+    """Return the transform of frames, in their pixels, that most corners follow; None if too few do.
+
+    Args:
+        flow: (n, 4) float32, each corner's x, y in the first small luma and in the second; NaN for lost ones.
+        step: pixels of the frame that one of the luma stands for.
+    """
+    import cv2
+
+    flow = flow[np.isfinite(flow).all(axis=1)]
+    if len(flow) < _MIN_CORNERS:
+        return None
+    small, agreeing = cv2.estimateAffinePartial2D(
+        np.ascontiguousarray(flow[:, :2]), np.ascontiguousarray(flow[:, 2:]), ransacReprojThreshold=_NEAR
+    )
+    if small is None:
+        return None
+    count = int(agreeing.sum())
+    zoom = float(np.hypot(small[0, 0], small[1, 0]))
+    if count < _MIN_CORNERS or count < _MIN_SHARE * len(flow) or not 1 / _MAX_ZOOM <= zoom <= _MAX_ZOOM:
+        return None
+    turn = small[:, :2]
+    shift = step * (small[:, 2] + 0.5 - turn @ (0.5, 0.5))  # a pixel's center is half a pixel from its border
+    return np.column_stack([turn, shift])
+
+
+def _small_size(width: int, height: int) -> tuple[int, int, int]:
+    """Return width and height of the small luma of a frame, and how many of its pixels become one on each side."""
+    step = max(1, max(width, height) // _LONGEST)
+    return width // step, height // step, step
+
+
+def _cells(width: int, height: int) -> tuple[int, int]:
+    """Return the columns and rows of cells in a small luma."""
+    return max(0, (width - 2 * _MARGIN) // _CELL), max(0, (height - 2 * _MARGIN) // _CELL)
+
+
+def _small_boxes(boxes: np.ndarray, step: int, width: int, height: int) -> np.ndarray:
+    """Return (n, 4) int32: boxes in pixels of the small luma, without invalid ones; ends are exclusive."""
+    boxes = boxes[np.isfinite(boxes).all(axis=1)]
+    small = np.concatenate([np.floor(boxes[:, :2] / step) - 1, np.ceil(boxes[:, 2:] / step) + 1], axis=1)
+    return np.asarray(np.clip(small, 0, (width, height, width, height)), np.int32)
+
+
+# -------------------------------------------------------------------------------------------- host
+
+
+def _landmarks_on_host(data: np.ndarray, frame_width: int, frame_height: int, boxes: np.ndarray) -> Landmarks:
+    import cv2
+
+    width, height, step = _small_size(frame_width, frame_height)
+    luma = data[: height * step, : width * step]
+    luma = cv2.resize(luma, (width, height), interpolation=cv2.INTER_AREA) if step > 1 else luma.copy()
+    columns, rows = _cells(width, height)
+    if not columns or not rows:
+        return Landmarks(luma, np.zeros((0, 2), np.float32), width, height, step)
+    response = cv2.cornerMinEigenVal(luma, 3)
+    for left, top, right, bottom in _small_boxes(boxes, step, width, height).tolist():
+        response[top:bottom, left:right] = 0
+    inner = response[_MARGIN : _MARGIN + rows * _CELL, _MARGIN : _MARGIN + columns * _CELL]
+    cells = inner.reshape(rows, _CELL, columns, _CELL).transpose(0, 2, 1, 3).reshape(rows * columns, -1)
+    best = cells.argmax(axis=1)
+    cell = np.arange(len(cells))
+    corners = np.empty((len(cells), 2), np.float32)
+    corners[:, 0] = _MARGIN + cell % columns * _CELL + best % _CELL
+    corners[:, 1] = _MARGIN + cell // columns * _CELL + best // _CELL
+    corners[cells[cell, best] < _MIN_CORNER / (4 * 3 * 255) ** 2] = np.nan  # OpenCV's scale of 3x3 gradients of bytes
+    return Landmarks(luma, corners, width, height, step)
+
+
+def _flow_on_host(before: Landmarks, now: Landmarks) -> np.ndarray:
+    """Return (n, 4) float32, each corner's place in both; none if the sizes differ."""
+    import cv2
+
+    corners = before.corners[np.isfinite(before.corners[:, 0])]
+    if not len(corners) or before[2:] != now[2:]:
+        return np.zeros((0, 4), np.float32)
+    end = cv2.TERM_CRITERIA_COUNT | cv2.TERM_CRITERIA_EPS, _ITERATIONS, _PRECISION
+    places, followed, _ = cv2.calcOpticalFlowPyrLK(
+        before.luma,
+        now.luma,
+        corners.reshape(-1, 1, 2),
+        None,
+        winSize=(_WINDOW, _WINDOW),
+        maxLevel=_LEVELS - 1,
+        criteria=end,
+    )
+    return np.asarray(np.concatenate([corners, places.reshape(-1, 2)], axis=1)[followed.ravel() > 0])
+
+
+# -------------------------------------------------------------------------------------------- device
+
+
+def _level_bytes(width: int, height: int) -> int:
+    """Return the size of a small luma's pyramid; each level has half the pixels, rounded up, on a side."""
+    return sum(-(-width >> level) * -(-height >> level) for level in range(_LEVELS))
+
+
+def _landmarks_on_device(
+    surfaces: Sequence[Surface], sizes: Sequence[tuple[int, int]], boxes: Sequence[np.ndarray]
+) -> list[Landmarks]:
+    import cupy
+
+    with on_device_stream(surfaces) as stream:
+        marks = []
+        for size in sizes:
+            width, height, step = _small_size(*size)
+            columns, rows = _cells(width, height)
+            luma = cupy.empty(_level_bytes(width, height), np.uint8)
+            marks.append(Landmarks(luma, cupy.empty((columns * rows, 2), np.float32), width, height, step))
+        small = [_small_boxes(b, mark.step, mark.width, mark.height) for b, mark in zip(boxes, marks, strict=True)]
+        views = np.zeros(len(marks), VIEW)
+        views["source"] = [surface.data.data.ptr for surface in surfaces]
+        views["levels"] = [mark.luma.data.ptr for mark in marks]
+        views["corners"] = [mark.corners.data.ptr for mark in marks]
+        views["pitch"] = [surface.width for surface in surfaces]
+        for name in ("step", "width", "height"):
+            views[name] = [getattr(mark, name) for mark in marks]
+        views["box_count"] = [len(frame_boxes) for frame_boxes in small]
+        cells = np.array([_cells(mark.width, mark.height) for mark in marks], np.int32)
+        views["columns"] = cells[:, 0]
+        views["rows"] = cells[:, 1]
+        views["box_start"] = np.cumsum(views["box_count"]) - views["box_count"]
+        table, box_table = to_device(views, np.concatenate(small))
+        pixels = int((views["width"] * views["height"]).max())
+        threads = 256
+        blocks = -(-pixels // threads)
+        kernel("camera_motion.cu", "shrink")((blocks, len(marks)), (threads,), (table,))
+        for level in range(1, _LEVELS):
+            kernel("camera_motion.cu", "halve")((blocks, len(marks)), (threads,), (table, np.int32(level)))
+            blocks = -(-blocks // 2)  # at least: the level has about a quarter of the pixels
+        if cell_count := int(cells.prod(axis=1).max()):
+            kernel("camera_motion.cu", "corners")(
+                (cell_count, len(marks)), _WARP, (table, box_table, np.float32(_MIN_CORNER))
+            )
+        stream.synchronize()
+    return marks
+
+
+def _flows_on_device(pairs: Sequence[tuple[Landmarks, Landmarks]]) -> list[np.ndarray]:
+    """Return (n, 4) float32 for each pair, each corner's place in both, NaN for those without."""
+    import cupy
+
+    with pairs[0][0].luma.device:
+        counts = [len(before.corners) if before[2:] == now[2:] else 0 for before, now in pairs]
+        flows = cupy.empty((max(1, sum(counts)), 4), np.float32)
+        starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.uint64)
+        records = np.zeros(len(pairs), PAIR)
+        records["before"] = [before.luma.data.ptr for before, _ in pairs]
+        records["now"] = [now.luma.data.ptr for _, now in pairs]
+        records["corners"] = [before.corners.data.ptr for before, _ in pairs]
+        records["flow"] = flows.data.ptr + starts[:-1] * 16
+        records["width"] = [before.width for before, _ in pairs]
+        records["height"] = [before.height for before, _ in pairs]
+        records["count"] = counts
+        if not max(counts):
+            return [np.zeros((0, 4), np.float32) for _ in pairs]
+        (table,) = to_device(records)
+        limits = np.int32(_ITERATIONS), np.float32(_PRECISION)
+        kernel("camera_motion.cu", "flow")((max(counts), len(pairs)), _WARP, (table, *limits))
+        (on_host,) = fetch([flows])()
+    bounds = starts.astype(int).tolist()
+    return [on_host[begin:end] for begin, end in pairwise(bounds)]
