@@ -317,8 +317,14 @@ def _clip_input(file: Path, image: TensorInfo) -> ClipInput:
     return ClipInput(_CLIP_ORDERS[axes[0]], image.shape[2 if axes[0] == 1 else 1])
 
 
-def not_run(file: Path, size: tuple[int, int], error: Exception) -> ModelError:
-    """Return the error for a network that fails on images of this width and height."""
+def not_run(file: Path, size: tuple[int, int], error: Exception, frames: int | None = None) -> ModelError:
+    """Return the error for a network that fails on images of this width and height, or on clips of so many frames."""
+    if frames is not None:
+        return ModelError(
+            f"{file} cannot be run on clips of {frames} frames of {size[0]} x {size[1]}: {short(error)}; if its input "
+            "has open sizes, set window of the stage action to the number of frames that it takes, and input.size in "
+            "its card"
+        )
     return ModelError(
         f"{file} cannot be run on images of {size[0]} x {size[1]}: {short(error)}; if its input has open sizes, set "
         "input.size in its card, or --size of models new, to a size that it takes, such as multiples of 32"

@@ -80,7 +80,13 @@ def doubt(info: ModelInfo, size: Size, family: str, classes: int | None) -> str:
     rule = FAMILIES[family].traits.doubt
     if rule is None or len(info.inputs) > 1:
         return ""
-    reason = rule(values_of(info, size), size, classes)
+    try:
+        values = values_of(info, size)
+    except ModelError:
+        if info.clip is None or info.clip.frames is not None:
+            raise
+        return ""  # it may take another number of frames
+    reason = rule(values, size, classes)
     return f"{reason}, {_RUN}" if reason else ""
 
 
@@ -129,5 +135,6 @@ def _run(file: Path, size: Size) -> Values:
         raise
     except Exception as error:
         # ONNX Runtime's exceptions have no common base but Exception.
-        raise not_run(file, size, error) from None
+        clip = session.info.clip
+        raise not_run(file, size, error, None if clip is None else clip.count()) from None
     return {name: np.asarray(value) for name, value in outputs.items()}

@@ -199,7 +199,9 @@ class Session:
                 try:
                     outputs = self._run(feeds)
                 except Exception as error:  # ONNX Runtime's exceptions have no common base but Exception
-                    raise not_run(self.info.file, size, error) from None
+                    clip = self.info.clip
+                    frames = None if clip is None else clip.count(self._frames)
+                    raise not_run(self.info.file, size, error, frames) from None
         return {name: output.shape for name, output in outputs.items()}
 
     def measure(self, batch: int, size: tuple[int, int], runs: int = 3) -> NetworkRate:

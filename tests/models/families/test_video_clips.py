@@ -109,6 +109,18 @@ def test_check_compares_whole_clips_with_the_reference(network, device):
         assert check(card, video(), Device(device)).passed
 
 
+def test_a_network_of_open_length_that_takes_few_frames_is_derived_by_its_config(network):
+    onnx = pytest.importorskip("onnx")
+    model = onnx.load(network)
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "frames"
+    onnx.save(model, network)
+    card = derive(network).card()
+    with pytest.raises(ValueError, match="leaves the number of frames of a clip open: set window"):
+        Action(model=card)
+    processed = run_stage(Action(model=card, window=4, stride=1, every=0.0, min_score=0.0), video())
+    assert processed[3].facts["attributes"]["action"]["label"] == card.labels[TRUTH["logits"][0].argmax()]
+
+
 def test_check_hints_at_logits_that_are_taken_for_probabilities(network):
     card = derive(network, family="clip_probabilities").card()
     (hint,) = hints(card, video())

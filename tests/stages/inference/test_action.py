@@ -9,6 +9,7 @@ import onnxruntime
 import pytest
 from support.clip_networks import SIZE, color, convolution
 
+from streamkit.core.errors import ModelError
 from streamkit.core.records import record
 from streamkit.core.units import Of
 from streamkit.models import reference
@@ -277,6 +278,12 @@ def test_a_source_whose_first_frames_fail_is_no_problem(tmp_path):
     processed = run_stage(Action(model=color(tmp_path), stride=1, every=0.0), mixed, on_error="skip", batch=2)
     answers = {source: answers_of([frame for frame in processed if frame.source == source]) for source in "ab"}
     assert (sorted(answers["a"]), sorted(answers["b"])) == ([3, 4, 5], [5])
+
+
+def test_a_window_that_the_network_cannot_take_is_refused(tmp_path):
+    card = convolution(tmp_path, frames=None)
+    with pytest.raises(ModelError, match=r"cannot be run on clips of 2 frames of 16 x 12: .* set window of the stage"):
+        run(card, film(["red"] * 6), window=2)
 
 
 def test_options_that_do_not_fit_the_network_are_refused(tmp_path):
