@@ -76,8 +76,8 @@ def _not_counted(values: Values, size: Size, classes: int | None) -> str:
             OutputFormat(
                 "`num_dets` (N, 1), `det_boxes` (N, K, 4), `det_scores` (N, K), `det_classes` (N, K)",
                 "the number of objects; x1, y1, x2, y2 in network pixels. EfficientNMS and exports that replace it: "
-                "mmyolo (`num_dets`, `boxes`, `scores`, `labels`), super-gradients (`num_predictions`, `pred_boxes`, "
-                "`pred_scores`, `pred_classes`). Unverified",
+                "mmyolo (`num_dets`, `boxes`, `scores`, `labels`); both unverified. YOLO-NAS of super-gradients 3.7 "
+                "(`num_predictions`, `pred_boxes`, `pred_scores`, `pred_classes`)",
             ),
         ),
         doubt=_not_counted,
