@@ -29,6 +29,7 @@ from streamkit.models.families.base import (
     network_family,
 )
 from streamkit.models.families.rules import not_selected
+from streamkit.models.families.yolo import yolo_nas_line
 from streamkit.models.network_file import ModelInfo, names_a_layer
 from streamkit.ops.candidates import labeled_class
 
@@ -87,6 +88,10 @@ def _not_counted(values: Values, size: Size, classes: int | None) -> str:
 )
 class EfficientNms(Family):
     """Rows that the network itself has selected, and their number; what is behind it has no meaning."""
+
+    def line(self, info: ModelInfo, size: Size | None) -> CardFacts:
+        """See `Family.line`."""
+        return yolo_nas_line(info)
 
     def check(self, outputs: Shapes, classes: int) -> None:
         """See `Family.check`."""

@@ -64,7 +64,7 @@ from streamkit.models.families.rules import (
     rows_of,
     without_map,
 )
-from streamkit.models.network_file import ModelInfo
+from streamkit.models.network_file import ModelInfo, names_a_layer
 from streamkit.ops import masks
 from streamkit.ops.candidates import Coding, best_class, best_pairs
 from streamkit.ops.nms import Packed
@@ -73,6 +73,7 @@ from streamkit.ops.transfer import LateArray
 BOX = "cx, cy, w, h in network pixels"
 PROTOTYPES = "prototypes, whose sum by the coefficients is a mask"
 _LINE = authors_input("YOLOv8, v9, v11, v12", 0.25, 0.7, **CENTERED_ON_GRAY)
+_YOLO_NAS = authors_input("YOLO-NAS, by the names of its layers", 0.25, 0.7, **CENTERED_ON_GRAY)
 _DECODED = ((1, USUAL), (1, (8, 16, 32, 64)), *((3, strides) for strides in STRIDES))
 
 
@@ -395,6 +396,15 @@ def _row_per_anchor(info: ModelInfo, size: Size) -> bool:
     return counts <= {cell_count(size, strides) for strides in STRIDES}
 
 
+def yolo_nas_line(info: ModelInfo) -> CardFacts:
+    """Return the input and thresholds of YOLO-NAS by the names of its layers; empty for other networks.
+
+    An export that takes whole numbers has steps of the input inside.
+    """
+    is_nas = info.dtype != "u8" and names_a_layer(info.file, "heads/head1/", "heads.head1.")
+    return _YOLO_NAS if is_nas else CardFacts()
+
+
 def _scores_and_boxes(outputs: Mapping[str, Any], rank: int = 3) -> tuple[str, ...]:
     """Return the names of the scores and of the boxes; of outputs with numbers for names, by their shapes.
 
@@ -438,12 +448,16 @@ def _reference_yolo_world(image: PlainImage) -> np.ndarray:
     ),
 )
 class YoloWorld(Yolov8):
-    """Scores and boxes of anchors in two outputs, told apart by their names.
+    """Scores and boxes of anchors in two outputs, told apart by their names, or by shapes where those are numbers.
 
     See https://github.com/AILab-CVC/YOLO-World, deploy/export_onnx.py.
     """
 
     coding = Coding.XYXY
+
+    def line(self, info: ModelInfo, size: Size | None) -> CardFacts:
+        """See `Family.line`."""
+        return yolo_nas_line(info)
 
     def check(self, outputs: Shapes, classes: int) -> None:
         """See `Family.check`."""

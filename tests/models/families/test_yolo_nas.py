@@ -3,10 +3,12 @@
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from support.shaped_networks import shaped
 
 from streamkit.core.data import Device
+from streamkit.core.errors import ModelError
 from streamkit.models.derive import derive
 from streamkit.models.families import ReadOptions, begin_table, family
 
@@ -59,5 +61,16 @@ def test_the_export_is_derived(name, tmp_path):
     shapes = {key: list(array.shape) for key, array in outputs.items()}
     integers = ("graph2_num_predictions", "graph2_pred_classes")
     path = shaped(tmp_path / "best.onnx", shapes, image=[1, 3, *SIZE], values=outputs, integers=integers)
-    card = derive(path, assume=True).card()
-    assert (card.family, card.input.resize, card.ignore_outputs) == (name, "letterbox", ())
+    with pytest.raises(ModelError, match=r"YOLO-NAS.* have these outputs; write a card and complete it"):
+        derive(path)
+    network = onnx.load(path)
+    network.graph.node[0].name = "/model/heads/head1/stem/seq/conv/Conv"
+    onnx.save(network, path)
+    card = derive(path).card()
+    assert (card.family, card.input.resize, card.input.pad, card.score, card.iou) == (
+        name,
+        "letterbox",
+        114,
+        0.25,
+        0.7,
+    )
