@@ -15,6 +15,7 @@ from streamkit.core.errors import ConfigError
 from streamkit.models.arithmetic import F32, Arithmetic, candidates, pinned_precision
 from streamkit.models.arithmetic_choice import ArithmeticChoice, choice_file, read_choice
 from streamkit.models.card import Card, family_of
+from streamkit.models.network import takes_single_images
 from streamkit.models.session import Session
 from streamkit.models.versions import gpu_versions
 from streamkit.runtime.execution.sizes import batch_sizes
@@ -76,7 +77,7 @@ def _chosen(card: Any, allowed: Sequence[Arithmetic], device: Device, files: Seq
     choice = read_choice(file)
     if choice is None and files and not card.takes_prompts:
         logger.info(f"{card.file.name}: comparing precisions on the first images")
-        batch = batch_sizes(graph.config.batch.size, device)[-1]
+        batch = 1 if takes_single_images(card) else batch_sizes(graph.config.batch.size, device)[-1]
         choice = _compare(card, allowed, device, batch, files, file)
     return choice.arithmetic if choice is not None and choice.arithmetic in allowed else F32
 

@@ -92,6 +92,13 @@ def check_model(card: Card) -> Card:
     return dataclasses.replace(card, input=spec)
 
 
+def takes_single_images(card: Card) -> bool:
+    """Whether a network takes one image at a time, see `Family.single_image`."""
+    from streamkit.models.card import family_of
+
+    return family_of(card).single_image(inspect(card.file).without_outputs(card.ignore_outputs).output_dims)
+
+
 def _whole_numbers(card: Card) -> list[str]:
     """Return problems with scale, mean and std of an input of whole numbers from 0 to 255."""
     spec = card.input

@@ -385,6 +385,14 @@ READ = {
             values={"boxes": corners(count=8400)[None], "scores": scores(80, 8400)[None]},
         ),
     ),
+    "yolo-nas with numbers for names": (
+        "yolo_world",
+        Layout(
+            {"1135": ["N", 8400, 4], "1127": ["N", 8400, 80]},
+            labels=80,
+            values={"1135": corners(count=8400)[None], "1127": scores(8400, 80)[None]},
+        ),
+    ),
     "dinov3": (
         "embedding",
         Layout({"last_hidden_state": ["N", 201, 384], "pooler_output": ["N", 384]}, image=IMAGENET),

@@ -9,7 +9,7 @@ from support.shaped_networks import shaped
 
 from streamkit.core.errors import ModelError
 from streamkit.models.card import Card, find_card, load_card
-from streamkit.models.network import check_model, inspect
+from streamkit.models.network import check_model, inspect, takes_single_images
 
 
 def card_for(file: Path, folder: Path, **changes) -> Card:
@@ -251,3 +251,13 @@ def test_a_wrong_checksum_is_reported(test_data, tmp_path):
     card = card_for(file, tmp_path, url="https://example.org/x", sha256="0" * 64)
     with pytest.raises(ModelError, match=r"its SHA-256 is 2a97133c.*, not 0{64}\..*streamkit models pull net"):
         check_model(card)
+
+
+@pytest.mark.parametrize(("boxes", "single"), [(["K", 4], True), (["N", 100, 4], False)])
+def test_networks_that_list_the_objects_of_one_image_take_one(boxes, single, tmp_path):
+    shapes = {"boxes": boxes, "labels": boxes[:-1], "scores": boxes[:-1]}
+    shaped(tmp_path / "net.onnx", shapes, image=["N", 3, 64, 64], integers=("labels",))
+    (tmp_path / "net.yaml").write_text(
+        "task: detect\nfamily: ssd\nfile: net.onnx\nlabels: [a]\ninput: {size: [64, 64], resize: stretch}\n"
+    )
+    assert takes_single_images(load_card(tmp_path / "net.yaml")) is single

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from streamkit.core.data import Array, array_module
+from streamkit.models.facts import CardFacts
 from streamkit.models.families.base import (
     Family,
     FamilyTraits,
@@ -41,9 +42,17 @@ from streamkit.models.network_file import ModelInfo
 from streamkit.ops.candidates import Coding, labeled_class, upload
 
 _INPUT_HINT = (
-    "put infer_cfg.yml of PaddleDetection's export beside it (PP-YOLOE+ takes rgb and 1/255, stretched; PP-YOLOE "
+    "put infer_cfg.yml of PaddleDetection's export beside it (PP-YOLOE+ takes 1/255, PP-YOLOE also "
     "ImageNet's mean and deviation), or "
 )
+
+
+def _line() -> CardFacts:
+    """Return what is alike in all networks: not the values, which PP-YOLOE+ and PP-YOLOE scale in other ways."""
+    facts = CardFacts()
+    facts.add("PaddleDetection: the authors' input", input_resize="stretch", input_color="rgb")
+    facts.add("PaddleDetection: the authors' threshold", score=0.5, iou=0.7)
+    return facts
 
 
 def _scale_factor(count: int, xp: Any) -> dict[str, Array]:
@@ -91,6 +100,7 @@ def _reference_ppyoloe(image: PlainImage) -> np.ndarray:
                 "of PaddleDetection 2.6 with `exclude_nms=True`",
             ),
         ),
+        line=_line(),
         plausible=_has_cells,
         doubt=_not_boxes_and_scores,
         input_hint=_INPUT_HINT,
@@ -152,6 +162,7 @@ def _columns(outputs: Values) -> tuple[np.ndarray, ...]:
                 "objects. PP-YOLOE and PicoDet of PaddleDetection 2.6; one image at a time",
             ),
         ),
+        line=_line(),
         plausible=lambda info, size: "scale_factor" in info.inputs,
         doubt=lambda values, size, classes: not_selected(*_columns(values)),
         input_hint=_INPUT_HINT,

@@ -29,6 +29,7 @@ from streamkit.models.families.base import (
     network_family,
 )
 from streamkit.models.families.rules import not_selected
+from streamkit.models.families.yolo import yolo_nas_line
 from streamkit.models.network_file import ModelInfo, names_a_layer
 from streamkit.ops.candidates import labeled_class
 
@@ -76,8 +77,8 @@ def _not_counted(values: Values, size: Size, classes: int | None) -> str:
             OutputFormat(
                 "`num_dets` (N, 1), `det_boxes` (N, K, 4), `det_scores` (N, K), `det_classes` (N, K)",
                 "the number of objects; x1, y1, x2, y2 in network pixels. EfficientNMS and exports that replace it: "
-                "mmyolo (`num_dets`, `boxes`, `scores`, `labels`), super-gradients (`num_predictions`, `pred_boxes`, "
-                "`pred_scores`, `pred_classes`). Unverified",
+                "mmyolo (`num_dets`, `boxes`, `scores`, `labels`); both unverified. YOLO-NAS of super-gradients 3.7 "
+                "(`num_predictions`, `pred_boxes`, `pred_scores`, `pred_classes`)",
             ),
         ),
         doubt=_not_counted,
@@ -87,6 +88,10 @@ def _not_counted(values: Values, size: Size, classes: int | None) -> str:
 )
 class EfficientNms(Family):
     """Rows that the network itself has selected, and their number; what is behind it has no meaning."""
+
+    def line(self, info: ModelInfo, size: Size | None) -> CardFacts:
+        """See `Family.line`."""
+        return yolo_nas_line(info)
 
     def check(self, outputs: Shapes, classes: int) -> None:
         """See `Family.check`."""

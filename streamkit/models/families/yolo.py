@@ -64,7 +64,7 @@ from streamkit.models.families.rules import (
     rows_of,
     without_map,
 )
-from streamkit.models.network_file import ModelInfo
+from streamkit.models.network_file import ModelInfo, names_a_layer
 from streamkit.ops import masks
 from streamkit.ops.candidates import Coding, best_class, best_pairs
 from streamkit.ops.nms import Packed
@@ -73,6 +73,7 @@ from streamkit.ops.transfer import LateArray
 BOX = "cx, cy, w, h in network pixels"
 PROTOTYPES = "prototypes, whose sum by the coefficients is a mask"
 _LINE = authors_input("YOLOv8, v9, v11, v12", 0.25, 0.7, **CENTERED_ON_GRAY)
+_YOLO_NAS = authors_input("YOLO-NAS, by the names of its layers", 0.25, 0.7, **CENTERED_ON_GRAY)
 _DECODED = ((1, USUAL), (1, (8, 16, 32, 64)), *((3, strides) for strides in STRIDES))
 
 
@@ -400,9 +401,29 @@ def _row_per_anchor(info: ModelInfo, size: Size) -> bool:
     return counts <= {cell_count(size, strides) for strides in STRIDES}
 
 
+def yolo_nas_line(info: ModelInfo) -> CardFacts:
+    """Return the input and thresholds of YOLO-NAS by the names of its layers; empty for other networks.
+
+    An export that takes whole numbers has steps of the input inside.
+    """
+    is_nas = info.dtype != "u8" and names_a_layer(info.file, "heads/head1/", "heads.head1.")
+    return _YOLO_NAS if is_nas else CardFacts()
+
+
+def _scores_and_boxes(outputs: Mapping[str, Any], rank: int = 3) -> tuple[str, ...]:
+    """Return the names of the scores and of the boxes; of outputs with numbers for names, by their shapes.
+
+    Empty if they are not there.
+    """
+    shapes = {name: shape_of(output) for name, output in outputs.items() if len(shape_of(output)) == rank}
+    parts = [[name for name in shapes if part in name.lower()] for part in ("score", "box")]
+    if len(shapes) == 2 and all(name.isdecimal() for name in shapes):
+        parts = [[name for name in shapes if (shapes[name][-1] == 4) is is_box] for is_box in (False, True)]
+    return tuple(names[0] for names in parts) if all(len(names) == 1 for names in parts) else ()
+
+
 def _not_boxes_and_scores(values: Values, size: Size, classes: int | None) -> str:
-    boxes = next(array[0] for name, array in values.items() if "box" in name.lower())
-    scores = next(array[0] for name, array in values.items() if "score" in name.lower())
+    scores, boxes = (values[name][0] for name in _scores_and_boxes(values))
     if not boxes.any():
         return ""
     if in_shares(boxes):
@@ -411,8 +432,7 @@ def _not_boxes_and_scores(values: Values, size: Size, classes: int | None) -> st
 
 
 def _reference_yolo_world(image: PlainImage) -> np.ndarray:
-    scores = next(output for name, output in image.outputs.items() if "score" in name.lower())
-    boxes = next(output for name, output in image.outputs.items() if "box" in name.lower())
+    scores, boxes = (image.outputs[name] for name in _scores_and_boxes(image.outputs, rank=2))
     return np.column_stack([boxes, scores.max(axis=1), scores.argmax(axis=1)])
 
 
@@ -423,7 +443,7 @@ def _reference_yolo_world(image: PlainImage) -> np.ndarray:
             OutputFormat(
                 "scores (N, A, C), boxes (N, A, 4)",
                 "a score for each class; x1, y1, x2, y2 in network pixels. YOLO-World as its authors export it, and "
-                "YOLO-NAS, without non-max suppression",
+                "YOLO-NAS of super-gradients 3.7, whose outputs have numbers for names, without non-max suppression",
             ),
         ),
         plausible=_row_per_anchor,
@@ -433,36 +453,33 @@ def _reference_yolo_world(image: PlainImage) -> np.ndarray:
     ),
 )
 class YoloWorld(Yolov8):
-    """Scores and boxes of anchors in two outputs. The boxes are the output whose name has `box` in it.
+    """Scores and boxes of anchors in two outputs, told apart by their names, or by shapes where those are numbers.
 
     See https://github.com/AILab-CVC/YOLO-World, deploy/export_onnx.py.
     """
 
     coding = Coding.XYXY
 
+    def line(self, info: ModelInfo, size: Size | None) -> CardFacts:
+        """See `Family.line`."""
+        return yolo_nas_line(info)
+
     def check(self, outputs: Shapes, classes: int) -> None:
         """See `Family.check`."""
-        scores, boxes = self._pair(outputs)
-        self._check_size(boxes[0], shape_of(boxes[1]), 2, 4, "x1, y1, x2, y2")
-        self._check_classes(scores[0], shape_of(scores[1]), 2, 0, classes)
-
-    def claims(self, outputs: Shapes, classes: int) -> frozenset[str]:
-        """See `Family.claims`."""
-        scores, boxes = self._pair(outputs)
-        return frozenset([scores[0], boxes[0]])
-
-    def _anchors(self, outputs: Outputs, n: int, classes: int) -> tuple[tuple[Any, Any, Any], Any]:
-        (_, scores), (_, boxes) = self._pair(outputs)
-        return (boxes[:n], scores[:n], None), None
-
-    def _pair(self, outputs: Mapping[str, Any]) -> tuple[tuple[str, Any], tuple[str, Any]]:
-        """Return the scores and the boxes, each with its name."""
-        rank_3 = [(name, output) for name, output in outputs.items() if len(shape_of(output)) == 3]
-        boxes = [output for output in rank_3 if "box" in output[0].lower()]
-        scores = [output for output in rank_3 if "score" in output[0].lower()]
-        if len(boxes) != 1 or len(scores) != 1:
+        names = _scores_and_boxes(outputs)
+        if not names:
             raise ValueError(
                 f"family {self.name} reads scores (N, anchors, classes) and boxes (N, anchors, 4), by these names; the "
                 f"network has {listed(outputs)}"
             )
-        return scores[0], boxes[0]
+        scores, boxes = names
+        self._check_size(boxes, outputs[boxes], 2, 4, "x1, y1, x2, y2")
+        self._check_classes(scores, outputs[scores], 2, 0, classes)
+
+    def claims(self, outputs: Shapes, classes: int) -> frozenset[str]:
+        """See `Family.claims`."""
+        return frozenset(_scores_and_boxes(outputs))
+
+    def _anchors(self, outputs: Outputs, n: int, classes: int) -> tuple[tuple[Any, Any, Any], Any]:
+        scores, boxes = (outputs[name][:n] for name in _scores_and_boxes(outputs))
+        return (boxes, scores, None), None

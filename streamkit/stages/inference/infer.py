@@ -35,8 +35,7 @@ from streamkit.models.card import family_of
 from streamkit.models.card_option import Model
 from streamkit.models.families.base import stack_images
 from streamkit.models.finite_values import FiniteValues
-from streamkit.models.network import check_model, wrong
-from streamkit.models.network_file import inspect
+from streamkit.models.network import check_model, takes_single_images, wrong
 from streamkit.models.network_rate import rate_file, write_rate
 from streamkit.models.onnx_graph import is_quantized
 from streamkit.models.onnxruntime_package import need_onnxruntime
@@ -135,8 +134,7 @@ class Infer(BatchStage):
         """
         self._card = check_model(self.model)
         self._family = family_of(self._card)
-        outputs = inspect(self._card.file).without_outputs(self._card.ignore_outputs).output_dims
-        self._single_image = self._family.single_image(outputs)
+        self._single_image = takes_single_images(self._card)
         self._sizes = (1,) if self._single_image else run_sizes(self.context, self.batch, self.few_rows)
         self._tuned: Future[Session] | None = None
         self._others: Future[None] | None = None

@@ -7,6 +7,7 @@ import pytest
 from support.detector_forms import SINGLE_CLASS, TOP_DOWN, reader_of
 
 from streamkit.models.families import CAUSES, ReadOptions, family
+from streamkit.models.families.base import stack_images
 
 pytestmark = pytest.mark.gpu
 
@@ -176,3 +177,22 @@ def test_sizes_for_the_network_are_on_the_device():
     assert isinstance(sizes, cupy.ndarray)
     assert sizes.dtype == np.int64
     assert cupy.asnumpy(sizes).tolist() == [[640, 360], [1, 1]]
+
+
+@pytest.mark.parametrize("name", ["ppyoloe", "ppyoloe_e2e"])
+def test_the_scale_for_the_network_is_on_the_device(name):
+    import cupy
+
+    factors = family(name).extra_inputs(np.array([[640, 360], [1, 1]]), cupy)["scale_factor"]
+    assert isinstance(factors, cupy.ndarray)
+    assert factors.dtype == np.float32
+    assert cupy.asnumpy(factors).tolist() == [[1, 1], [1, 1]]
+
+
+def test_outputs_of_single_images_are_stacked_on_the_device():
+    import cupy
+
+    runs = [{"rows": cupy.full((count, 6), count, np.float32), "count": cupy.array([count])} for count in (2, 0, 3)]
+    stacked = stack_images(runs, cupy)
+    assert cupy.asnumpy(stacked["rows"])[:, :, 0].tolist() == [[2, 2, 0], [0, 0, 0], [3, 3, 3]]
+    assert cupy.asnumpy(stacked["count"]).tolist() == [[2], [0], [3]]

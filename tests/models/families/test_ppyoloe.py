@@ -146,4 +146,7 @@ def test_without_a_configuration_the_input_is_asked_for(tmp_path):
         derive(export(tmp_path))
     (problem,) = caught.value.problems
     assert "put infer_cfg.yml of PaddleDetection's export beside it" in problem.text
+    assert "(input.scale, input.mean, input.std)" in problem.text
     assert "--family ppyoloe_e2e" in problem.text
+    card = derive(export(tmp_path), family="ppyoloe_e2e", assume=True).card()
+    assert (card.input.resize, card.input.scale, card.score, card.iou) == ("stretch", 1 / 255, 0.5, 0.7)

@@ -78,16 +78,16 @@ def main() -> None:
     picture = cv2.imread(sys.argv[1])
     high, wide = picture.shape[:2]
     image = cv2.resize(picture, (SIDE, SIDE))[..., ::-1].transpose(2, 0, 1)[None].astype(np.float32) / 255
-    one = {"image": image, "scale_factor": np.ones((1, 2), np.float32)}
-    own = {"image": image, "scale_factor": np.array([[SIDE / high, SIDE / wide]], np.float32)}
+    unscaled = {"image": image, "scale_factor": np.ones((1, 2), np.float32)}
+    scaled = {"image": image, "scale_factor": np.array([[SIDE / high, SIDE / wide]], np.float32)}
     arrays = {}
     for name, outputs, truth in (
         ("ppyoloe", ("boxes", "scores"), "candidates"),
         ("ppyoloe_e2e", ("rows", "count"), "objects"),
     ):
         network = detector(picture, name == "ppyoloe")
-        arrays[truth] = network({key: paddle.to_tensor(value) for key, value in own.items()})["bbox"].numpy()
-        arrays |= dict(zip(outputs, exported(network, name).run(None, one), strict=True))
+        arrays[truth] = network({key: paddle.to_tensor(value) for key, value in scaled.items()})["bbox"].numpy()
+        arrays |= dict(zip(outputs, exported(network, name).run(None, unscaled), strict=True))
     size = np.array([SIDE, SIDE])
     np.savez_compressed(Path(__file__).with_suffix(".npz"), size=size, frame=np.array([wide, high]), **arrays)
 
