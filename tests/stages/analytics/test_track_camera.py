@@ -104,14 +104,6 @@ def test_tracks_that_are_lost_as_a_camera_begins_to_move_are_found_again(first):
     assert 35 <= counts[COMPENSATED] <= 41
 
 
-def test_tracks_that_follow_a_camera_as_it_begins_to_move_are_not_moved_twice():
-    pan = [similarity(dx=0.5 * number) for number in range(60)]
-    footage = filmed([similarity()] * 100 + pan)
-    for frame, tracked in zip(footage, run_stage(Track(method="botsort"), footage), strict=True):
-        assert tracked.detections.track_id.tolist() == [1, 2, 3, 4, 5]
-        np.testing.assert_allclose(tracked.detections.xyxy, frame.detections.xyxy, atol=3)
-
-
 def test_pictures_without_corners_are_counted_and_change_nothing():
     footage = filmed([similarity()] * 30)
     dark = as_surface(np.full((360, 640), 16, np.uint8))
