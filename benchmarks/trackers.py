@@ -294,17 +294,14 @@ def measured(recordings: Iterator[Recording], methods: dict[str, dict[str, Any]]
 
 def table(pairs: dict[str, list[Any]]) -> str:
     """The scores of all recordings together, a row for each tracker."""
-    lines = ["| | HOTA | IDF1 | MOTA | switches | IoU of the boxes |", "| --- | --- | --- | --- | --- | --- |"]
+    rows = [["", "HOTA", "IDF1", "MOTA", "switches", "IoU of the boxes"], ["---"] * 6]
     for name, sequences in pairs.items():
         truth, tracks = (mot.together([pair[side] for pair in sequences]) for side in (0, 1))
         with contextlib.redirect_stdout(io.StringIO()):
             scores = mot.scores(truth, tracks)
-        figures = [scores["HOTA"], scores["IDF1"], scores["MOTA"]]
-        cells = [_share(figure) for figure in figures]
-        lines.append(
-            f"| {name} | {' | '.join(cells)} | {scores['switches']} | {_share(mot.box_quality(truth, tracks))} |"
-        )
-    return "\n".join(lines) + "\n"
+        shares = [_share(scores[metric]) for metric in ("HOTA", "IDF1", "MOTA")]
+        rows.append([name, *shares, str(scores["switches"]), _share(mot.box_quality(truth, tracks))])
+    return "".join(f"|{'|'.join(row)}|\n" for row in rows)
 
 
 def _share(figure: float) -> str:

@@ -22,7 +22,7 @@ import numpy as np
 from streamkit.core.data import Array, Surface, array_module
 from streamkit.ops.cuda.load import kernel
 from streamkit.ops.cut import on_device_stream
-from streamkit.ops.transfer import fetch, to_device
+from streamkit.ops.transfer import fetch_now, to_device
 
 _LONGEST = 320  # of the small luma's longer side, from which frames are reduced
 _CELL = 20  # pixels of the small luma on a side of the cells that have a corner each
@@ -296,6 +296,6 @@ def _flows_on_device(pairs: Sequence[tuple[Landmarks, Landmarks]]) -> list[np.nd
         (table,) = to_device(records)
         limits = np.int32(_ITERATIONS), np.float32(_PRECISION)
         kernel("camera_motion.cu", "flow")((max(counts), len(pairs)), _WARP, (table, *limits))
-        (on_host,) = fetch([flows])()
+        on_host = fetch_now(flows)
     bounds = starts.astype(int).tolist()
     return [on_host[begin:end] for begin, end in pairwise(bounds)]

@@ -4,16 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from streamkit.tracking.jit import is_cached
 from streamkit.tracking.settings import TrackerSettings
 from streamkit.tracking.track_state import TrackPool
-from streamkit.tracking.tracker import PREDICTED, BatchFrame, TrackerDetections
-from streamkit.tracking.update_batch import FRAME, advance
+from streamkit.tracking.tracker import PREDICTED, BatchFrame, CameraMotion, TrackerDetections
+from streamkit.tracking.update_batch import FRAME, SINCE_EARLIER, advance
 
-_STILL = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0))
+_NO_MOTION = (0, ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0)))
 
 
 class CompiledTracker:
@@ -39,8 +40,7 @@ class CompiledTracker:
                 frame.detected,
                 frame.width,
                 frame.height,
-                frame.camera is not None,
-                _STILL if frame.camera is None else frame.camera,
+                *_motion(frame.camera),
                 frame.end,
             )
             for frame in frames
@@ -75,6 +75,13 @@ class CompiledTracker:
     def last_ids(self) -> dict[str, int]:
         """See `BatchTracker.last_ids`."""
         return self.pool.last_ids()
+
+
+def _motion(camera: CameraMotion | None) -> tuple[int, Any]:
+    """Return the fields `moves` and `camera` of a compiled frame."""
+    if camera is None:
+        return _NO_MOTION
+    return SINCE_EARLIER if camera.since_earlier else 1, camera.matrix.tolist()
 
 
 def is_compiled() -> bool:

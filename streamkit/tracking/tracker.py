@@ -86,6 +86,19 @@ class Tracker(Protocol):
         """
 
 
+class CameraMotion(NamedTuple):
+    """How a camera has moved the picture.
+
+    Attributes:
+        matrix: (2, 3) float64, which takes (x, y, 1) to (x, y) in source pixels.
+        since_earlier: whether this is the motion since an earlier frame than the source's previous one, at which the
+            camera stood still; it then holds for the tracks that were lost as it began to move.
+    """
+
+    matrix: np.ndarray
+    since_earlier: bool
+
+
 class BatchFrame(NamedTuple):
     """One detector's objects of one frame of a batch.
 
@@ -98,8 +111,7 @@ class BatchFrame(NamedTuple):
         width: width in source pixels.
         height: height in source pixels.
         end: end of its objects in the batch's; they begin at the end of the previous frame's.
-        camera: how the camera has moved the picture since the source's previous frame: rows of (2, 3), which take
-            (x, y, 1) to (x, y) in source pixels; None if it stands still, or its motion is not known.
+        camera: its motion; None if it stands still, or if the motion is not known.
     """
 
     source: str
@@ -110,7 +122,7 @@ class BatchFrame(NamedTuple):
     width: float
     height: float
     end: int
-    camera: Sequence[Sequence[float]] | None = None
+    camera: CameraMotion | None = None
 
 
 class BatchTracker(Protocol):

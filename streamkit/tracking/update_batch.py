@@ -23,13 +23,16 @@ FRAME = np.dtype(
         ("detected", np.int64),  # whether the detector ran on it; if not, its objects are predicted
         ("width", np.float64),
         ("height", np.float64),
-        ("moves", np.int64),  # whether the camera has moved since the source's last frame
+        ("moves", np.int64),  # whether the camera has moved: 1 since the source's last frame, 2 since an earlier one
         ("camera", np.float64, (2, 3)),  # if so, how it moves the picture: (x, y, 1) to (x, y) in source pixels
         ("end", np.int64),  # end of its objects in the batch's; they begin at the end of the previous frame's
     ],
     align=True,
 )
 """One frame of one detector."""
+
+SINCE_EARLIER = 2
+"""`moves` of a camera that began to move before the source's last frame: its motion holds for lost tracks only."""
 
 
 @compiled
@@ -85,7 +88,7 @@ def _advance(stamp: int) -> Any:
             lane.epoch = frame.epoch
             predict_tracks(lane, lane_tracks, frame.time_s, st)
             if frame.moves:
-                move_tracks(lane, lane_tracks, frame.camera, st)
+                move_tracks(lane, lane_tracks, frame.camera, frame.moves == SINCE_EARLIER, st)
             if frame.detected:
                 before = last_id[frame.counter]
                 last_id[frame.counter] = update_frame(

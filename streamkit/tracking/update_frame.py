@@ -40,10 +40,12 @@ def predict_tracks(lane: Any, tracks: np.ndarray, time_s: float, st: TrackerSett
 
 
 @compiled
-def move_tracks(lane: Any, tracks: np.ndarray, camera: np.ndarray, st: TrackerSettings) -> None:
+def move_tracks(lane: Any, tracks: np.ndarray, camera: np.ndarray, lost_only: bool, st: TrackerSettings) -> None:
     """Move a lane's tracks, and what is remembered of them, as the camera moves the picture; see `kalman.warp`."""
     for j in range(lane.count):
         track = tracks[j]
+        if lost_only and track.state != LOST:
+            continue
         warp(track.mean, track.cov, camera)
         warp_box(track.box, camera)
         if st.recover:

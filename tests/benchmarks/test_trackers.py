@@ -53,7 +53,7 @@ def test_sequences_on_disk_are_scored_with_their_pictures(data, monkeypatch, cap
     out = capsys.readouterr().out
     idf1 = {
         row[0]: float(row[2])
-        for row in (line.strip("| ").split(" | ") for line in out.splitlines())
+        for row in (line.strip("|").split("|") for line in out.splitlines())
         if len(row) == 6 and row[0].startswith("`")
     }
     assert set(trackers.METHODS) <= set(idf1)

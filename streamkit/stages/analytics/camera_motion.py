@@ -11,6 +11,7 @@ import numpy as np
 from streamkit.core.counters import Counters
 from streamkit.core.data import Batch, Detections, Frame
 from streamkit.ops.camera_motion import Landmarks, camera_motions, displacement, landmarks
+from streamkit.tracking.tracker import CameraMotion
 
 MEASURED = "camera motion: frames measured"
 COMPENSATED = "camera motion: frames compensated"
@@ -63,18 +64,17 @@ class CameraMotions:
         """Forget a source."""
         self._cameras.pop(source, None)
 
-    def measure(self, batch: Batch, tables: Sequence[Detections]) -> list[np.ndarray | None]:
-        """Return how the camera of each frame has moved the picture since the source's previous frame.
+    def measure(self, batch: Batch, tables: Sequence[Detections]) -> list[CameraMotion | None]:
+        """Return how the camera of each frame has moved the picture.
 
         Args:
             batch: its frames, each source's in order.
             tables: all detections in them; what moves by itself is mostly inside their boxes.
 
         Returns:
-            For each frame (2, 3) float64, (x, y, 1) to (x, y) in pixels of the frame; None if its camera stands still,
-            or if the motion is not known.
+            The motion of each frame in its pixels; None if its camera stands still, or if the motion is not known.
         """
-        motions: list[np.ndarray | None] = [None] * len(batch.frames)
+        motions: list[CameraMotion | None] = [None] * len(batch.frames)
         boxes = np.concatenate([table.xyxy for table in tables]) if tables else np.zeros((0, 4), np.float32)
         rows = np.concatenate([table.batch_row for table in tables]) if tables else np.zeros(0, np.int32)
         for frame_rows in _rounds(batch.frames):
@@ -104,7 +104,7 @@ class CameraMotions:
         frames: Sequence[Frame],
         due: Sequence[int],
         boxes: Sequence[np.ndarray],
-        motions: list[np.ndarray | None],
+        motions: list[CameraMotion | None],
     ) -> None:
         """Measure the cameras of the frames `due`, no two of a source, and write their motion to `motions`."""
         measured = [frames[row] for row in due]
@@ -125,8 +125,8 @@ class CameraMotions:
             camera.measured_s = frame.pts_s
             camera.measured = camera.ordinal
 
-    def _trusted(self, frame: Frame, camera: _Camera, motion: np.ndarray | None) -> np.ndarray | None:
-        """Return the motion that is applied: of a camera that moves, since the source's previous frame."""
+    def _trusted(self, frame: Frame, camera: _Camera, motion: np.ndarray | None) -> CameraMotion | None:
+        """Return the motion that is applied: of a camera that moves, or that began to between two looks at it."""
         if motion is None:
             self._counters.add(UNKNOWN)
             return None
@@ -135,10 +135,8 @@ class CameraMotions:
             camera.watched_until_s = camera.moving_until_s
         if not (self._always or frame.pts_s < camera.moving_until_s):
             return None
-        if camera.measured != camera.ordinal - 1:  # a look at a still camera: it began to move in between
-            return None
         self._counters.add(COMPENSATED)
-        return motion
+        return CameraMotion(motion, since_earlier=camera.measured != camera.ordinal - 1)
 
 
 def _rounds(frames: Sequence[Frame]) -> list[list[int]]:

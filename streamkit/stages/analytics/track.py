@@ -16,7 +16,7 @@ from streamkit.core.stage import Score, Seconds, StreamStage, stage
 from streamkit.stages.analytics.camera_motion import CameraMotions
 from streamkit.tracking.methods import MethodName, resolve_method
 from streamkit.tracking.settings import TrackerSettings
-from streamkit.tracking.tracker import BatchFrame, TrackerDetections, TrackerMethod
+from streamkit.tracking.tracker import BatchFrame, CameraMotion, TrackerDetections, TrackerMethod
 
 logger = logging.getLogger(__name__)
 
@@ -237,7 +237,7 @@ class Track(StreamStage):
 
 
 def _batch_frames(
-    batch: Batch, bounds: list[np.ndarray], scales: np.ndarray, motions: Sequence[np.ndarray | None]
+    batch: Batch, bounds: list[np.ndarray], scales: np.ndarray, motions: Sequence[CameraMotion | None]
 ) -> list[BatchFrame]:
     """Each table's part of each frame, frame by frame; sizes are those of the source's first frame."""
     names = list(batch.tables)
@@ -260,10 +260,10 @@ def _batch_frames(
     ]
 
 
-def _scaled(motion: np.ndarray, across: float, down: float) -> list[list[float]]:
+def _scaled(motion: CameraMotion, across: float, down: float) -> CameraMotion:
     """A camera's motion in pixels of the source's first frame."""
-    scaled = motion * np.array([(1, down / across, 1 / across), (across / down, 1, 1 / down)])
-    return scaled.tolist()  # type: ignore[no-any-return]
+    factors = np.array([(1, down / across, 1 / across), (across / down, 1, 1 / down)])
+    return motion._replace(matrix=motion.matrix * factors)
 
 
 def _sorted(table: Detections) -> Detections:

@@ -241,6 +241,8 @@ def check(text):
         ("{high_score: 0.9}", "low_score, high_score and new_score must be in ascending order"),
         ("{max_frame_gap: 1s}", "max_frame_gap must be at least track_ttl"),
         ("{method: iou, smooth: true}", "no motion model to smooth boxes with"),
+        ("{method: iou, camera_motion: true}", "no motion model for the camera to move"),
+        ("{camera_motion: sometimes}", "camera_motion"),
         ("{predicted: soon}", "predicted"),
         ("{keep: 3}", "track has no option 'keep'"),
     ],
@@ -255,6 +257,9 @@ def test_invalid_options_are_refused_with_their_position(text, says):
 def test_valid_options_are_accepted():
     check("{method: botsort, track_ttl: 2s, predicted: 500ms, appearance: true}")
     check("{predicted: true}")
+    for camera_motion in ("auto", "true", "false"):
+        check(f"{{method: ocsort, camera_motion: {camera_motion}}}")
+    check("{method: iou, camera_motion: false}")
 
 
 def test_missing_numba_is_reported_with_the_command(monkeypatch):
