@@ -5,12 +5,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
 import pytest
 from support.messages import collect
+from support.packages import require
 from support.rtsp import free_port
 
 from streamkit.batch.ray_access import (
@@ -23,8 +23,7 @@ from streamkit.batch.ray_access import (
 )
 from streamkit.batch.ray_cluster import join
 
-if find_spec("ray") is None:  # its import takes a second, in every process that collects the tests
-    pytest.skip("needs the package ray: pip install -e '.[ray]'", allow_module_level=True)
+require("ray")
 
 TOKEN = "0123456789abcdef" * 4
 

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 from support.mot import by_frame, read, scores
+from support.packages import require
 
-pytest.importorskip("trackeval")
+require("trackeval")
 
 
 def test_the_published_scores_are_reproduced(test_data):
