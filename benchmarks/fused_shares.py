@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from streamkit.core.errors import ModelError
-from streamkit.engine.device import EngineError
+from streamkit.engine.errors import EngineError
 from streamkit.models.fused import share_that_can_be_fused
 from streamkit.models.network_file import inspect
 

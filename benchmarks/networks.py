@@ -33,7 +33,8 @@ from streamkit.bench.limits import machine
 from streamkit.core.data import Device
 from streamkit.core.errors import ModelError, describe
 from streamkit.doctor.machine import driver
-from streamkit.engine.device import EngineError, relative_error
+from streamkit.engine.device import relative_error
+from streamkit.engine.errors import EngineError
 from streamkit.models.arithmetic import F32, Arithmetic
 from streamkit.models.network_file import ModelInfo, inspect
 from streamkit.models.session import Session

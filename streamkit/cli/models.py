@@ -174,7 +174,7 @@ def models_check(
 
 def _engine_line(card: Any) -> str:
     """Return how much of a network the fused engine can run; empty without `onnx`, which reads the network."""
-    from streamkit.engine.device import EngineError
+    from streamkit.engine.errors import EngineError
     from streamkit.models.arithmetic import has_onnx
     from streamkit.models.fused import share_that_can_be_fused
     from streamkit.models.network_file import inspect

@@ -259,8 +259,13 @@ def _readable_names(kind: type[Any]) -> dict[str, None]:
                 raise TypeError
             return {}  # a type that reads its text itself
 
-    _of_all(kind, lambda fields: _adapter(kind, fields).json_schema(schema_generator=Schema))
-    return dict.fromkeys(option.name for option in options(kind))
+    def readable(fields: list[Option]) -> Any:
+        adapter = model_of(kind) if len(fields) == len(declared) else _adapter(kind, fields)
+        return adapter.json_schema(schema_generator=Schema)
+
+    declared = options(kind)
+    _of_all(kind, readable)
+    return dict.fromkeys(option.name for option in declared)
 
 
 def _of_all(kind: type[Any], make: Callable[[list[Option]], Any]) -> Any:

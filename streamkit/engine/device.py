@@ -14,6 +14,7 @@ import numpy as np
 from streamkit.core.crops import LazyRows, dense
 from streamkit.engine import convolutions
 from streamkit.engine.convolutions import BIAS, OPERAND, SOURCE, TARGET, WEIGHT, Signature
+from streamkit.engine.errors import EngineError
 from streamkit.engine.graph import OnnxGraph
 from streamkit.engine.kernels import AttentionKernel, Launch, Launcher
 from streamkit.engine.plans import PlanError, PlanStore
@@ -37,10 +38,6 @@ logger = logging.getLogger(__name__)
 
 Delegated = Callable[[Delegate, Mapping[str, Any]], Mapping[str, Any]]
 """Runs a part of the network in ONNX Runtime: takes all tensors outside of the buffers, returns its outputs."""
-
-
-class EngineError(Exception):
-    """The engine cannot run a network; the text says why."""
 
 
 class Weights:

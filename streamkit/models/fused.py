@@ -19,7 +19,8 @@ import numpy as np
 from streamkit.core.data import Array
 from streamkit.core.text import install_command
 from streamkit.core.user_cache import user_cache
-from streamkit.engine.device import DeviceProgram, EngineError, Weights, signatures
+from streamkit.engine.device import DeviceProgram, Weights, signatures
+from streamkit.engine.errors import EngineError
 from streamkit.engine.graph import OnnxGraph, Shape, extract, simplify
 from streamkit.engine.lowering import lower
 from streamkit.engine.operators import recognize

@@ -17,7 +17,6 @@ import numpy as np
 
 from streamkit.core.data import Array, array_module
 from streamkit.core.user_cache import user_cache
-from streamkit.engine.device import relative_error
 from streamkit.io.outputs import write_cache_file
 from streamkit.models.network import network_hash
 
@@ -57,6 +56,8 @@ def compare_layers(tensors: Iterable[tuple[str, Array]], references: Mapping[str
         tensors: names and values (batch, channels, rows, columns).
         references: float32, by name, of the first images of the batch; tensors without one are left out.
     """
+    from streamkit.engine.device import relative_error  # whoever has tensors of the engine has imported it
+
     first = ""
     largest_error = 0.0
     large = list[str]()

@@ -11,17 +11,16 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from streamkit.core.crops import dense
 from streamkit.core.data import Array, Device, array_module
-from streamkit.engine.device import EngineError
+from streamkit.engine.errors import EngineError
 from streamkit.models.arithmetic import F32, Arithmetic
 from streamkit.models.file_version import file_version
-from streamkit.models.fused import FusedEngine, FusedNetwork
 from streamkit.models.half import f16_file
 from streamkit.models.io_binding import IoBinding
 from streamkit.models.layer_check import LayerCheck
@@ -30,6 +29,9 @@ from streamkit.models.network_rate import NetworkRate
 from streamkit.models.providers import nodes_by_provider, open_session, provider_options
 from streamkit.models.shared_inputs import SharedInputs
 from streamkit.models.tensorrt import tensorrt_options
+
+if TYPE_CHECKING:
+    from streamkit.models.fused import FusedEngine, FusedNetwork
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -109,6 +111,8 @@ class Session:
         self._gpu: IoBinding | None = None
         self._engine: FusedEngine | None = None
         if device.kind == "cuda" and arithmetic.engine == "fused":
+            from streamkit.models.fused import FusedEngine  # on a GPU only: it imports the whole engine
+
             self._engine = FusedEngine(self.info, self._part_opener())
             return
         self._open = self._opener(file, batch_sizes, size)
@@ -253,7 +257,7 @@ class Session:
     @property
     def outside(self) -> frozenset[str]:
         """The tensors that do not pass through f16 in the fused engine."""
-        networks = [network for network in self._by_batch.values() if isinstance(network, FusedNetwork)]
+        networks = [network for network in self._by_batch.values() if not isinstance(network, IoBinding)]
         return networks[0].outside if networks else frozenset()
 
     def _fused(self, feeds: Mapping[str, Array]) -> tuple[FusedNetwork | None, dict[str, Array]]:
@@ -264,7 +268,7 @@ class Session:
         if step is not None and step != rows:
             checked = {name: _rows(feed, 0, step) if len(feed) == rows else feed for name, feed in checked.items()}
         network = self._by_batch.get(step or rows)
-        return (network if isinstance(network, FusedNetwork) else None), checked
+        return (None if isinstance(network, IoBinding) else network), checked
 
     def _zeros(self, batch: int, size: tuple[int, int]) -> dict[str, Array]:
         """Return inputs of a batch for a first run."""
@@ -366,7 +370,7 @@ class Session:
         if bound is None and self._engine is not None:  # it has a program for each batch size
             height, width = feeds[self.image_input].shape[slice(-2, None) if self.layout == "nchw" else slice(-3, -1)]
             bound = self._by_batch[rows] = self._bound(rows, (width, height))
-        if isinstance(bound, FusedNetwork):
+        if bound is not None and not isinstance(bound, IoBinding):
             return bound.run(feeds)
         feeds = {name: dense(feed) for name, feed in feeds.items()}
         if bound is not None:

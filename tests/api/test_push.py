@@ -196,13 +196,8 @@ def frames_in_memory(source):
     return sum(isinstance(candidate, Frame) and candidate.source == source for candidate in gc.get_objects())
 
 
-@pytest.mark.parametrize("started", [False, True])
-def test_a_waiting_push_ends_with_its_source(pushing, started):
-    pipeline = pushing(streamkit.PushSource(fps=25))
-    if started:
-        next_frame = iter(pipeline)
-        pipeline.push("cam", GRAY)
-        next(next_frame)
+def push_in_thread(pipeline):
+    """Push more images than a queue holds; return the thread, and its errors, whose traceback keeps the last image."""
     errors: list[BaseException] = []
 
     def push():
@@ -213,6 +208,17 @@ def test_a_waiting_push_ends_with_its_source(pushing, started):
 
     thread = threading.Thread(target=push)
     thread.start()
+    return thread, errors
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_a_waiting_push_ends_with_its_source(pushing, started):
+    pipeline = pushing(streamkit.PushSource(fps=25))
+    if started:
+        next_frame = iter(pipeline)
+        pipeline.push("cam", GRAY)
+        next(next_frame)
+    thread, errors = push_in_thread(pipeline)
     time.sleep(0.3)
     assert thread.is_alive()  # nothing reads its images
     pipeline.remove_source("cam")
@@ -224,16 +230,7 @@ def test_a_waiting_push_ends_with_its_source(pushing, started):
 
 def test_waiting_images_are_freed_with_their_source(pushing):
     pipeline = pushing(streamkit.PushSource(fps=25))
-    errors: list[BaseException] = []
-
-    def push():
-        try:
-            push_many(pipeline, 10_000)
-        except streamkit.StreamkitError as error:
-            errors.append(error)  # its traceback keeps the queue and the image of the last call
-
-    thread = threading.Thread(target=push)
-    thread.start()
+    thread, errors = push_in_thread(pipeline)
     while frames_in_memory("cam") < 5:  # four wait in the queue, and one for room in it
         time.sleep(0.01)
     pipeline.remove_source("cam")

@@ -7,7 +7,6 @@ import subprocess
 from pathlib import Path
 
 import duckdb
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -252,7 +251,8 @@ def readers():
 
 
 def test_a_line_of_code_reads_the_data_set_also_when_empty(tmp_path, monkeypatch):
-    import pandas as pd  # not above: every process that collects the tests would import it
+    import pandas as pd  # not above: every process that collects the tests would import them
+    import polars as pl
 
     lines = readers()
     assert len(lines) == 3

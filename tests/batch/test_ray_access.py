@@ -5,12 +5,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
 import pytest
 from support.messages import collect
+from support.packages import require
 from support.rtsp import free_port
 
 from streamkit.batch.ray_access import (
@@ -23,9 +23,7 @@ from streamkit.batch.ray_access import (
 )
 from streamkit.batch.ray_cluster import join
 
-if find_spec("ray") is None:  # its import takes a second, in every process that collects the tests
-    pytest.skip("needs the package ray: pip install -e '.[ray]'", allow_module_level=True)
-alone = pytest.mark.alone  # a node that gets no core for seconds counts as lost
+require("ray")
 
 TOKEN = "0123456789abcdef" * 4
 
@@ -110,7 +108,6 @@ def guarded_head(tmp_path):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@alone
 @pytest.mark.slow  # a head takes 12 s to start
 def test_clusters_report_whether_they_require_a_token(guarded_head, ray_nodes):
     guarded = AccessProbe(guarded_head)
@@ -121,7 +118,6 @@ def test_clusters_report_whether_they_require_a_token(guarded_head, ray_nodes):
     assert login_hint(open_to_all) == ""
 
 
-@alone
 @pytest.mark.long
 def test_joining_an_open_cluster_in_a_network_warns(ray_nodes):
     messages = collect()
@@ -134,7 +130,6 @@ def test_joining_an_open_cluster_in_a_network_warns(ray_nodes):
     ]
 
 
-@alone
 @pytest.mark.parametrize("variable", ["RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", ""])
 def test_a_local_cluster_gets_a_generated_token(monkeypatch, tmp_path, variable):
     """Ray would leave one in the home, which changes what `ray start` does later."""

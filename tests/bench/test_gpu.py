@@ -101,7 +101,6 @@ def test_parts_that_take_too_long_are_skipped(root, tmp_path, monkeypatch):
     assert "skipped: parts alone with batches over 2" in messages
 
 
-@pytest.mark.alone
 def test_runs_without_enough_time_are_skipped_or_stopped(root, tmp_path):
     """The bound holds whatever a run takes, paced ones included, and every row is kept as it comes."""
     messages = []

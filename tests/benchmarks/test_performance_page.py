@@ -7,10 +7,11 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("matplotlib")
+from support.packages import require
 
 from benchmarks.performance_page import DRAWN, SCHEMA, TABLES, Figure, newest, page
+
+require("matplotlib")
 
 ROOT = Path(__file__).resolve().parents[2]
 SVG = "{http://www.w3.org/2000/svg}"

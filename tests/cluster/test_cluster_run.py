@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from support.cameras import until
 from support.fake_ray import FakeActor, FakeRay, FastClock, Method
 from support.messages import collect
+from support.packages import require
 
 from streamkit.cluster.cluster_run import ClusterRun
 from streamkit.cluster.exchange import LOST_S, NodeJob
@@ -22,8 +22,7 @@ from streamkit.config.plan import Graph
 from streamkit.core.errors import ConfigError
 from streamkit.runtime.preview.gallery import Gallery
 
-if find_spec("ray") is None:  # its import takes a second, in every process that collects the tests
-    pytest.skip("needs the package ray: pip install -e '.[ray]'", allow_module_level=True)
+require("ray")
 
 SPEED = 20.0
 IDS = ("north", "east", "south", "west")

@@ -48,7 +48,6 @@ def test_a_record_larger_than_the_spool_is_the_only_loss(tmp_path, when_full):
     assert logged == ["a record of 2 MB is larger than spool.size; new records are dropped, and counted"]
 
 
-@pytest.mark.alone
 def test_at_the_end_a_full_spool_blocks_only_while_records_are_sent(tmp_path):
     counters = Counters()
     spool = Spool(tmp_path / "s", MB, when_full="block", counters=counters)

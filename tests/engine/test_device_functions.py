@@ -6,7 +6,8 @@ import pytest
 from support.engine_cases import SHAPE, program_of
 from support.small_networks import NetworkBuilder
 
-from streamkit.engine.device import EngineError, fused_functions
+from streamkit.engine.device import fused_functions
+from streamkit.engine.errors import EngineError
 from streamkit.engine.plans import PlanError
 from streamkit.engine.program import Convolve
 

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 from support.official_scores import trackeval_scores
+from support.packages import require
 
 from streamkit.evaluate.boxes import EvaluatedFrame, FlatBoxes
 from streamkit.evaluate.tracking import check_packages, track_errors, tracking_scores
 
-pytest.importorskip("trackeval")
+require("trackeval")
 
 
 def rows_of(path):

@@ -295,7 +295,6 @@ def test_the_first_packets_of_a_camera_that_reorders_frames_have_times(rtsp, tmp
     assert decoding_times == sorted(set(decoding_times))
 
 
-@pytest.mark.alone
 def test_silence_is_reported_after_a_single_timeout(rtsp, clip):
     """What FFmpeg's parser held back comes out when the wait is ended; it does not begin another wait."""
     server = rtsp({"a": clip})

@@ -313,23 +313,29 @@ def test_the_pixel_aspect_ratio_of_the_container_is_copied(tmp_path, by):
         assert back.streams.video[0].sample_aspect_ratio == Fraction(4, 3)
 
 
-@pytest.mark.parametrize("by", ["video", "copy"])
-def test_a_file_is_renamed_after_its_last_byte(tmp_path, monkeypatch, by):
-    """An mp4 says at its end where its frames are: one that is named before cannot be read."""
-    seen = []
+@pytest.fixture
+def frames_at_rename(monkeypatch):
+    """The number of readable frames of each file when it gets its name."""
+    counts = []
     replace = os.replace
 
-    def looked_at(part, path):
+    def count_and_replace(part, path):
         with av.open(str(part)) as back:
-            seen.append(sum(1 for _ in back.decode(video=0)))
+            counts.append(sum(1 for _ in back.decode(video=0)))
         replace(part, path)
 
-    monkeypatch.setattr(os, "replace", looked_at)
+    monkeypatch.setattr(os, "replace", count_and_replace)
+    return counts
+
+
+@pytest.mark.parametrize("by", ["video", "copy"])
+def test_a_file_is_renamed_after_its_last_byte(tmp_path, frames_at_rename, by):
+    """An mp4 says at its end where its frames are: one that is named before cannot be read."""
     if by == "video":
         write_all(video_file(tmp_path / "a.mp4"), [surface(i) for i in range(30)])
     else:
         copied(tmp_path / "a.mp4", write(tmp_path / "given.mp4", frames=30))
-    assert seen == [30]
+    assert frames_at_rename == [30]
     assert len(times(tmp_path / "a.mp4")) == 30
 
 
@@ -401,20 +407,11 @@ def test_a_clip_reports_its_length_and_frame_times(ring_packets, tmp_path):
 
 
 @pytest.mark.parametrize("suffix", ["mp4", "mkv"])
-def test_a_clip_is_renamed_after_its_last_byte(ring_packets, tmp_path, monkeypatch, suffix):
-    seen = []
-    replace = os.replace
-
-    def looked_at(part, path):
-        with av.open(str(part)) as back:
-            seen.append(sum(1 for _ in back.decode(video=0)))
-        replace(part, path)
-
-    monkeypatch.setattr(os, "replace", looked_at)
+def test_a_clip_is_renamed_after_its_last_byte(ring_packets, tmp_path, frames_at_rename, suffix):
     clip = Clip(tmp_path / f"a.{suffix}", ring_packets[0], {})
     assert all(clip.write(packet) for packet in ring_packets)
     clip.finish()
-    assert seen == [50]
+    assert frames_at_rename == [50]
 
 
 @pytest.mark.parametrize("suffix", ["mp4", "mkv"])

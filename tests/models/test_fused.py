@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from streamkit.engine.device import EngineError
+from streamkit.engine.errors import EngineError
 from streamkit.models.arithmetic import can_fuse
 from streamkit.models.file_version import file_version
 from streamkit.models.fused import FusedEngine, check_unchanged, share_that_can_be_fused

@@ -1,5 +1,6 @@
 """When a rule is raised and cleared: what lasts, what has an end of its own, what cools down."""
 
+import functools
 from datetime import UTC, datetime, timedelta
 
 from hypothesis import example, given, settings
@@ -13,11 +14,17 @@ from streamkit.rules.rule import Rule
 from streamkit.rules.schedule import Schedule
 
 MONDAY = datetime(2026, 3, 2, tzinfo=UTC)
-WHEN, OVER = (compile_rule(name, Vocabulary({"up": BOOL, "over": BOOL}))[0] for name in ("up", "over"))
+
+
+@functools.cache
+def condition(fact):
+    return compile_rule(fact, Vocabulary({"up": BOOL, "over": BOOL}))[0]
 
 
 def rule(for_s=0.0, clear_s=0.0, cooldown_s=0.0, schedule=None, clear=None):
-    return FactRule(Rule("r", WHEN, clear, for_s, clear_s, cooldown_s, schedule))
+    """A rule that is raised while `up` holds, and cleared by the fact `clear`."""
+    cleared_when = condition(clear) if clear else None
+    return FactRule(Rule("r", condition("up"), cleared_when, for_s, clear_s, cooldown_s, schedule))
 
 
 def step(group, now_s, true, clock=None, *, over=None):
@@ -52,7 +59,7 @@ def test_a_rule_is_cleared_after_its_clear_time():
 
 def test_a_rule_may_have_a_separate_clear_condition():
     steps = [(0, True, False), (1, False, False), (2, False, True), (3, True, True), (4, True, False)]
-    assert changes_of(rule(clear=OVER), steps) == {0: "raised", 2: "cleared", 4: "raised"}
+    assert changes_of(rule(clear="over"), steps) == {0: "raised", 2: "cleared", 4: "raised"}
 
 
 def test_a_cool_down_delays_the_next_raise():
@@ -62,7 +69,7 @@ def test_a_cool_down_delays_the_next_raise():
 
 def test_an_unknown_condition_is_not_true():
     assert changes_of(rule(), [(0, None), (1, True), (2, None)]) == {1: "raised", 2: "cleared"}
-    assert changes_of(rule(clear=OVER), [(0, True, None), (1, None, None), (2, None, True)]) == {
+    assert changes_of(rule(clear="over"), [(0, True, None), (1, None, None), (2, None, True)]) == {
         0: "raised",
         2: "cleared",
     }
@@ -124,7 +131,7 @@ LENGTHS = st.sampled_from([0, 1, 3, 8])
 @example(0, 0, 0, True, [(1, True, True, True)])
 def test_states_equal_those_of_the_whole_history(for_s, clear_s, cooldown_s, has_clear, steps):
     schedule = TypeAdapter(Schedule).validate_python({"hours": "00:00-12:00"})
-    group = rule(for_s, clear_s, cooldown_s, schedule, OVER if has_clear else None)
+    group = rule(for_s, clear_s, cooldown_s, schedule, "over" if has_clear else None)
     plain = ReferenceDebounce(for_s, clear_s, cooldown_s, float("inf"))
     now_s = 0
     for step_s, true, over, opened in steps:

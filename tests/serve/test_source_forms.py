@@ -104,7 +104,6 @@ def test_a_source_without_video_is_reported(server, web):
     assert (tested["ok"], tested["cause"]) == (False, "codec")
 
 
-@pytest.mark.alone
 def test_a_silent_peer_is_reported_within_the_timeout(server, silent):
     started_s = time.monotonic()
     tested = check(server, f"rtsp://127.0.0.1:{silent}/x", options={"timeout": "1s"})

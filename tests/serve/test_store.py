@@ -382,7 +382,6 @@ def test_waiting_events_are_bounded_and_losses_counted(tmp_path):
     run.end()
 
 
-@pytest.mark.alone
 def test_a_locked_database_delays_no_caller(run, tmp_path, monkeypatch):
     monkeypatch.setattr(database, "BUSY_S", 0.3)
     other = sqlite3.connect(tmp_path / "data" / "serve.db")

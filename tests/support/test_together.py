@@ -1,4 +1,4 @@
-"""Tests that are marked `alone` share the machine with no other, whichever process those run in."""
+"""Tests marked `alone` share the machine with no other, and those of a Ray cluster share a process."""
 
 import os
 import subprocess
@@ -32,12 +32,16 @@ def test_among_others(n):
 def test_alone(n):
     noted("alone")
 
-def test_more():
-    noted("among")
+@pytest.fixture
+def ray_nodes():
+    pass
+
+def test_ray(ray_nodes):
+    noted("ray")
 """
 
 
-def test_tests_marked_alone_overlap_with_no_other(tmp_path: Path) -> None:
+def test_alone_tests_overlap_with_no_other_and_ray_tests_share_a_process(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / f"test_{name}.py").write_text(TESTS)
     (tmp_path / "test_three.py").write_text("")  # each process then collects other files
@@ -54,6 +58,7 @@ def test_tests_marked_alone_overlap_with_no_other(tmp_path: Path) -> None:
     names = [name for *_, name in spans]
     begins = names.index("alone")
     assert names[begins : begins + 8] == ["alone"] * 8  # the processes wait for each other once
+    assert len({pid for name, *_, pid in rows if name == "ray"}) == 1
     overlaps = [(a[2], b[2]) for n, a in enumerate(spans) for b in spans[n + 1 :] if b[0] < a[1]]
     assert all("alone" not in pair for pair in overlaps)
     assert list(tmp_path.glob("streamkit-tests-*")) == []  # nothing is left behind

@@ -4,11 +4,13 @@
 machine has no GPU, as some tests measure the free memory of a GPU. Tests that are named on the command line run in
 one process; `-n 0` does the same for the whole suite. Tests marked `alone` run first, one after the other in the
 first process, while no other test runs, so that the processes wait for each other only once. Tests marked `slow`
-follow, so that no process is left with a slow test at the end of the run.
+follow, so that no process is left with a slow test at the end of the run; so do those with the fixture `ray_nodes`,
+which all run in one process: each further one would start a Ray cluster.
 """
 
 import contextlib
 import fcntl
+import json
 import os
 import tempfile
 from collections.abc import Iterator
@@ -50,29 +52,37 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Order the tests, and store the ids of those that run alone."""
-    items.sort(key=lambda item: 0 if "alone" in item.keywords else 1 if "slow" in item.keywords else 2)
+    """Order the tests, and store the groups of those that are not distributed by file."""
+    groups = {item.nodeid: group for item in items if (group := _group(item))}
+    ranks = {"alone": 0, "ray": 1}
+    items.sort(key=lambda item: ranks.get(groups.get(item.nodeid, ""), 1 if "slow" in item.keywords else 2))
     if getattr(config, "workerinput", {}).get("workerid") == "gw0":  # the distributing process has no markers
-        alone = [item.nodeid for item in items if "alone" in item.keywords]
-        _alone_file(config.workerinput["testrunuid"]).write_text("\n".join(alone))  # type: ignore[attr-defined]
+        _groups_file(config.workerinput["testrunuid"]).write_text(json.dumps(groups))  # type: ignore[attr-defined]
+
+
+def _group(item: pytest.Item) -> str:
+    """Return the name of a test's group, which runs in one process; empty for tests that are distributed by file."""
+    if "alone" in item.keywords:
+        return "alone"
+    return "ray" if "ray_nodes" in getattr(item, "fixturenames", ()) else ""
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Distribute files, and the tests that run alone as a single file."""
+    """Distribute files, and each group of tests as a single file."""
     if config.option.dist != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
 
-    class LoneTestScheduling(LoadFileScheduling):
-        lone_ids: set[str] | None = None
+    class GroupScheduling(LoadFileScheduling):
+        groups: dict[str, str] | None = None
 
         def _split_scope(self, nodeid: str) -> str:
-            if self.lone_ids is None:  # every process has collected its tests
-                self.lone_ids = set(_alone_file(config.option.testrunuid).read_text().splitlines())
-            return "alone" if nodeid in self.lone_ids else str(super()._split_scope(nodeid))
+            if self.groups is None:  # every process has collected its tests
+                self.groups = json.loads(_groups_file(config.option.testrunuid).read_text())
+            return self.groups.get(nodeid) or str(super()._split_scope(nodeid))
 
-    return LoneTestScheduling(config, log)
+    return GroupScheduling(config, log)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # outermost: the time limit of a test excludes this wait
@@ -127,11 +137,12 @@ _LOCK = pytest.StashKey[SuiteLock]()
 
 
 def _files(run_id: str) -> list[Path]:
-    """Return the files of a run: the lock of the queue, the lock, and the ids of the tests that run alone."""
-    return [Path(tempfile.gettempdir()) / f"streamkit-tests-{run_id}.{suffix}" for suffix in ("queue", "lock", "alone")]
+    """Return the files of a run: the lock of the queue, the lock, and the groups of tests."""
+    names = (f"streamkit-tests-{run_id}.{suffix}" for suffix in ("queue", "lock", "groups"))
+    return [Path(tempfile.gettempdir()) / name for name in names]
 
 
-def _alone_file(run_id: str) -> Path:
+def _groups_file(run_id: str) -> Path:
     return _files(run_id)[-1]
 
 

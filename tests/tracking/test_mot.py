@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from support.mot import by_frame, read, read_truth, scores, without_ignored
 from support.official_scores import trackeval_scores
+from support.packages import require
 
-pytest.importorskip("trackeval")
+require("trackeval")
 
 
 def test_the_published_scores_are_reproduced(test_data):

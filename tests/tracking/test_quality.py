@@ -16,12 +16,13 @@ from support.mot import (
     tracked,
 )
 from support.moving_cameras import SEEDS, footage, kind_of, moving_scene
+from support.packages import require
 from support.streets import behind_pillars, seen_by_a_detector, street
 
 from streamkit.stages.analytics.track import Track
 from streamkit.testing.kit import run_stage
 
-pytest.importorskip("trackeval")
+require("trackeval")
 
 SCENES = (3, 5, 7)  # docs/tracking-accuracy.md has ten
 SHIPS = 7

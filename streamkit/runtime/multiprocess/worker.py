@@ -149,7 +149,7 @@ def work(link: ParentConnection, job: WorkerConfig, frames: Connection) -> None:
 
 def preload() -> None:
     """Import what a worker on a GPU needs, for a process that waits for its job; see `IdleChild`. Uses no GPU."""
-    _import_packages(("cupy",))
+    _import_packages(("cupy", "streamkit.models.fused"))
     if not entry_points(group="streamkit.stages"):  # a package of others may use the GPU when it is loaded
         default_registry()
     nv_module()

@@ -15,7 +15,7 @@ import numpy as np
 
 from streamkit.core.data import Array
 from streamkit.core.errors import OutputError, describe
-from streamkit.engine.device import EngineError
+from streamkit.engine.errors import EngineError
 from streamkit.io.image_file import IMAGE_SUFFIXES
 from streamkit.media.spread_frames import first_frames
 from streamkit.models.agreement import ArithmeticAgreement, Images

@@ -18,7 +18,7 @@ from streamkit.core.data import Batch
 from streamkit.core.errors import DeviceError, describe
 from streamkit.core.stage import BatchStage, CompositePart, Count, Stage, stage
 from streamkit.core.tasks import Future
-from streamkit.engine.device import EngineError
+from streamkit.engine.errors import EngineError
 from streamkit.media.uris import is_device, is_path, local_path
 from streamkit.models.agreement import Images
 from streamkit.models.arithmetic import (

@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from support.batches import in_thread
 
 from streamkit.core.data import Batch, Event, Frame
 from streamkit.runtime.execution.channel import Aborted, Channel, Outlet
@@ -14,12 +15,6 @@ from streamkit.testing.kit import detections
 
 def batch(sequence: int) -> Batch:
     return Batch([Frame("a", sequence, 0.0, 64, 48)], sequence=sequence)
-
-
-def in_thread(target) -> threading.Thread:
-    thread = threading.Thread(target=target, daemon=True)
-    thread.start()
-    return thread
 
 
 def drain(channel: Channel) -> list[Batch]:

@@ -3,6 +3,7 @@
 import sys
 import threading
 import time
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -29,19 +30,20 @@ def test_tasks_run_concurrently_and_stop_with_the_block():
     assert not any(thread.is_alive() for thread in done)
 
 
+def wait(ended, stopped):
+    while not stopped():
+        time.sleep(0.001)
+    ended.append(True)
+
+
 def test_an_error_stops_the_other_tasks_and_is_raised():
     ended = []
 
     def fails(stopped):
         raise ValueError("no")
 
-    def waits(stopped):
-        while not stopped():
-            time.sleep(0.001)
-        ended.append(True)
-
     def run():
-        with side_by_side(waits, fails) as stopped:
+        with side_by_side(partial(wait, ended), fails) as stopped:
             while not stopped():
                 time.sleep(0.001)
 
@@ -52,13 +54,7 @@ def test_an_error_stops_the_other_tasks_and_is_raised():
 
 def test_an_error_of_the_block_ends_the_tasks():
     ended = []
-
-    def waits(stopped):
-        while not stopped():
-            time.sleep(0.001)
-        ended.append(True)
-
-    with pytest.raises(KeyError), side_by_side(waits):
+    with pytest.raises(KeyError), side_by_side(partial(wait, ended)):
         raise KeyError
     assert ended == [True]
 

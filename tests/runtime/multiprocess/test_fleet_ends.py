@@ -99,7 +99,6 @@ def test_a_signal_drains_and_closes_all_processes(runs: Runs, number: int) -> No
     until(lambda: not children_of(running.pid), 5)
 
 
-@pytest.mark.alone
 def test_a_second_signal_leaves_no_process_and_no_partial_file(runs: Runs) -> None:
     sources = "".join(f"  {name}: '{PATTERN.format(frames=3000)}'\n" for name in "ab")
     running = runs.start(f"sources:\n{sources}stages:\n{OUTPUTS}  slow: {{}}\n")

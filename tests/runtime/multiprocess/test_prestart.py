@@ -305,9 +305,10 @@ def test_a_pipe_is_not_read_before_the_run(tmp_path, monkeypatch):
     assert take_prestarted() is None
 
 
-def test_the_module_of_a_worker_is_preloadable():
-    code = "from streamkit.runtime.multiprocess.worker import preload\nimport sys\n"
-    code += "preload()\nprint('cv2' in sys.modules, 'streamkit.stages.sinks.jsonl' in sys.modules)"
+def test_a_worker_on_a_gpu_preloads_what_only_it_needs():
+    code = "from streamkit.runtime.multiprocess.worker import default_registry, preload\nimport sys\n"
+    code += "default_registry()\nprint('streamkit.models.fused' in sys.modules)\npreload()\n"
+    code += "print(*(name in sys.modules for name in ('cv2', 'streamkit.models.fused')))"
     paths = os.pathsep.join(sys.path)
     completed = subprocess.run(
         [sys.executable, "-c", code],
@@ -316,4 +317,4 @@ def test_the_module_of_a_worker_is_preloadable():
         env={**os.environ, "PYTHONPATH": paths},
         check=False,
     )
-    assert completed.stdout == "True True\n", completed.stderr
+    assert completed.stdout == "False\nTrue True\n", completed.stderr

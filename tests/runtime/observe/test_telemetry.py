@@ -357,7 +357,6 @@ def closed_port():
         return free.getsockname()[1]
 
 
-@pytest.mark.alone
 def test_an_unreachable_collector_is_logged_once_and_delays_the_end_by_seconds(tmp_path, monkeypatch):
     port = closed_port()
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://me:secret@127.0.0.1:{port}")
@@ -377,7 +376,6 @@ def test_an_unreachable_collector_is_logged_once_and_delays_the_end_by_seconds(t
     assert "telemetry exports failed: metrics" not in later.counts(), "each run has its own"
 
 
-@pytest.mark.alone
 def test_a_silent_collector_delays_the_end_by_seconds(tmp_path, monkeypatch):
     monkeypatch.setattr(telemetry, "FLUSH_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from streamkit.core.data import Device
-from streamkit.engine.device import EngineError
+from streamkit.engine.errors import EngineError
 from streamkit.media.spread_frames import spread_frames
 from streamkit.models.agreement import Images
 from streamkit.models.arithmetic import F32, Arithmetic
