@@ -37,22 +37,9 @@ from demo_net import STRIDES, ciou  # noqa: E402
 from train_demo import HEIGHT, PAD, ROOM, TOP, WIDTH, detect  # noqa: E402
 from words_net import SIZE, CropTower, TextTower, WordsNet  # noqa: E402
 
-from samples.scene import plan  # noqa: E402
+from samples.scene import COLORS, plan  # noqa: E402
 from samples.score import ignored, mean_average_precision  # noqa: E402
 
-COLORS = {
-    "red": (176, 36, 42),
-    "white": (228, 228, 226),
-    "black": (32, 34, 40),
-    "gray": (126, 131, 132),
-    "blue": (34, 72, 138),
-    "yellow": (212, 182, 56),
-    "green": (45, 112, 76),
-    "orange": (196, 104, 46),
-    "silver": (188, 200, 206),
-    "purple": (110, 50, 98),
-    "azure": (110, 160, 200),
-}
 NOUNS = ("car", "van", "person", "bike")
 TEXTS = (
     *NOUNS,

@@ -22,6 +22,21 @@ import numpy as np
 
 from samples.sprites import CLASSES, Look, Part, distinct_look, random_look, sprite
 
+COLORS = {
+    "red": (176, 36, 42),
+    "white": (228, 228, 226),
+    "black": (32, 34, 40),
+    "gray": (126, 131, 132),
+    "blue": (34, 72, 138),
+    "yellow": (212, 182, 56),
+    "green": (45, 112, 76),
+    "orange": (196, 104, 46),
+    "silver": (188, 200, 206),
+    "purple": (110, 50, 98),
+    "azure": (110, 160, 200),
+}
+"""Colors that words name."""
+
 BLOCK_S = 16.0
 NEAR = 1.0  # meters before the camera: nothing nearer is drawn
 

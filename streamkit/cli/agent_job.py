@@ -52,7 +52,7 @@ def run_job(graph: Graph, path: Path, limit: int) -> dict[str, Any]:
     outputs = WrittenOutputs(running.graph.output_paths, running.states)
     common.handle_signals(running, shown)
     report = running.report(common.run_to_end(running, shown))
-    report["outputs"] = outputs.paths(running.graph.output_paths, running.states)
+    report["outputs"] = [*outputs.paths(graph.output_paths, running.states), *graph.output_addresses]
     return report
 
 

@@ -104,7 +104,8 @@ def run_and_report(
     with telemetry.exporting(exported, lambda: common.metrics_of(running)), display.watching(running):
         code = common.run_to_end(running, display)
     results = running.report(code)
-    results["outputs"] = outputs.paths(running.graph.output_paths, running.states)
+    graph = running.graph
+    results["outputs"] = [*outputs.paths(graph.output_paths, running.states), *graph.output_addresses]
     display.summary(results, verbose)
     for text in trace.finish() if trace is not None else []:
         display.log(text)

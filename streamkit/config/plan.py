@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from streamkit.config.alarms import AlarmConfig
 from streamkit.core.errors import Problem
 from streamkit.core.fault_schedule import Fault
+from streamkit.core.masking import mask_address
 from streamkit.core.stage import BatchStage, Registry, Sink, Stage, ships
 from streamkit.core.units import Count, Seconds, Unit
 from streamkit.core.yaml_tree import YamlNode
@@ -305,12 +306,26 @@ class Graph:
     @property
     def output_paths(self) -> list[str]:
         """The paths that stages write files and folders to, as templates with `{source}` and other names."""
+        return [target for target in self._targets if "://" not in target]
+
+    @property
+    def output_addresses(self) -> list[str]:
+        """The addresses that stages send to, without their secrets."""
+        return [mask_address(target) for target in self._targets if "://" in target]
+
+    @property
+    def _targets(self) -> list[str]:
+        """What the stages write or send to, of their options `path` and `url`."""
         nodes = self.nodes.values()
         writers = [
             node for node in nodes if issubclass(node.type, Sink) or (node.type.spec.target and ships(node.type))
         ]
-        paths = [node.options.get("path", getattr(node.type, "path", None)) for node in writers]
-        return [path for path in paths if isinstance(path, str) and path != "-"]
+        targets = []
+        for node in writers:
+            target = node.options.get("path", getattr(node.type, "path", None)) or node.options.get("url")
+            if isinstance(target, str) and target != "-":
+                targets.append(target)
+        return targets
 
     @property
     def ends(self) -> list[Node]:

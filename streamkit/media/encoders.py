@@ -119,19 +119,22 @@ def check_nvenc(codec: str, device: int) -> None:
     except ModuleNotFoundError as error:
         raise MissingPackage("PyNvVideoCodec", "gpu", "encoder: nvenc") from error
     except Exception as error:  # its import talks to the driver
-        raise DeviceError(f"NVENC cannot be used: {_first_line(error)}; set encoder: cpu") from error
+        raise DeviceError(f"NVENC cannot be used{_cause(error)}; set encoder: cpu") from error
     try:
         with primary_context(device):
             nvc.CreateEncoder(640, 384, "NV12", False, gpu_id=device, codec=codec)
     except Exception as error:
         raise DeviceError(
-            f"the GPU cuda:{device} cannot encode {codec} ({_first_line(error)}); set encoder: cpu, or auto, which "
-            "uses NVENC if the GPU has one"
+            f"the GPU cuda:{device} cannot encode {codec}{_cause(error)}; set encoder: cpu, or auto, which uses NVENC "
+            "if the GPU has one"
         ) from error
 
 
-def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+def _cause(error: BaseException) -> str:
+    """Return the first line of an error in parentheses that is more than a heading, such as `PyNvEncoderCaps :`."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    cause = next((line for line in lines if line and not line.endswith(":")), "")
+    return f" ({cause})" if cause else ""
 
 
 class NvEncoder:

@@ -81,6 +81,18 @@ def test_stages_form_a_chain_in_the_written_order():
     assert built_graph.nodes["detect.infer"].table == "detect"
 
 
+def test_outputs_are_paths_and_addresses_without_secrets():
+    built_graph = graph(
+        DETECT,
+        "jsonl: {path: 'out/{source}.jsonl'}",
+        "webhook: {url: 'https://ann:word@example.com/hook'}",
+        "hls: {stage: stream, url: 'live/{source}.m3u8'}",
+        "push: {stage: stream, url: 'rtsp://ann:word@example.com/{source}'}",
+    )
+    assert built_graph.output_paths == ["out/{source}.jsonl", "live/{source}.m3u8"]
+    assert built_graph.output_addresses == ["https://ann:***@example.com/hook", "rtsp://ann:***@example.com/{source}"]
+
+
 def test_a_chain_continues_after_a_sink():
     built_graph = graph(DETECT, "jsonl: {path: out/a}", "draw: {}")
     assert built_graph.nodes["draw"].inputs == ["jsonl"]

@@ -8,27 +8,13 @@ from support import worded
 from support.example_runs import LIMIT, command_fixture, folder_fixture, iou, records, run_fixture  # noqa: F401  a fixture
 
 from samples.draw_street import draw
-from samples.scene import plan
+from samples.scene import COLORS, plan
 from samples.score import mean_average_precision
 from streamkit.models.card import find_card, load_card
 from streamkit.models.text_encoder import TextEncoder
 
 FRESH = 45  # no training scene (1000 and up), no sample
 FIXED = ("car", "person", "bike", "red car", "white car", "black car", "blue car", "person in red", "person in blue")
-COLORS = {
-    "red": (176, 36, 42),
-    "white": (228, 228, 226),
-    "black": (32, 34, 40),
-    "gray": (126, 131, 132),
-    "blue": (34, 72, 138),
-    "yellow": (212, 182, 56),
-    "green": (45, 112, 76),
-    "orange": (196, 104, 46),
-    "silver": (188, 200, 206),
-    "purple": (110, 50, 98),
-    "azure": (110, 160, 200),
-}
-"""As in models/train_words.py."""
 
 
 @pytest.fixture(scope="module")

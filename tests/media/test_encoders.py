@@ -128,6 +128,15 @@ def test_a_file_of_nvenc_has_the_pixel_aspect_ratio(tmp_path, nvenc, suffix):
         assert back.streams.video[0].sample_aspect_ratio == 2
 
 
+def test_a_heading_in_an_error_of_nvenc_is_left_out(monkeypatch, nvenc):
+    def create(*_args, **_options):
+        raise RuntimeError("PyNvEncoderCaps :\n")
+
+    monkeypatch.setattr(sys.modules["PyNvVideoCodec"], "CreateEncoder", create)
+    with pytest.raises(DeviceError, match="cuda:1 cannot encode h264; set encoder: cpu"):
+        check_nvenc("h264", 1)
+
+
 def test_nvenc_availability_is_checked(monkeypatch, nvenc):
     check_nvenc("h264", 0)
     assert nvenc.context == "primary of 0"
