@@ -3,7 +3,7 @@
 
 | family | outputs | keypoints |
 | --- | --- | --- |
-| `rfdetr_pose` | `dets` (N, Q, 4), `labels` (N, Q, C), `keypoints` (N, Q, S x P, 8) | P of each of S classes |
+| `rfdetr_pose` | `dets` (N, Q, 4), `labels` (N, Q, C), `keypoints` (N, Q, P, 8) | those of all classes in turn |
 | `detrpose` | `scores` (N, K), `labels` (N, K), `keypoints` (N, K, P, 2) | in pixels of the frame |
 """
 
@@ -99,10 +99,10 @@ def _reference_rfdetr_pose(image: PlainImage) -> np.ndarray:
     FamilyTraits(
         formats=(
             OutputFormat(
-                "`dets` (N, Q, 4), `labels` (N, Q, C), `keypoints` (N, Q, S x P, 8)",
+                "`dets` (N, Q, 4), `labels` (N, Q, C), `keypoints` (N, Q, P, 8)",
                 "cx, cy, w, h in shares of the input; class logits; x, y in shares of the input, logits of whether the "
-                "point is findable and visible, three factors of its inverse covariance, and a class logit, for P "
-                "keypoints of each of S = C classes, or of the first. The covariance lowers the object's score. "
+                "point is findable and visible, three factors of its inverse covariance, and a class logit, for the "
+                "keypoints of all C classes in turn, or of the first alone. The covariance lowers the object's score. "
                 "RF-DETR's keypoint networks (rfdetr 1.11)",
             ),
         ),
