@@ -6,7 +6,6 @@ import logging
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 from support import hung, together
+from support.commands import run_here
 from support.datasets import data_folder
 from support.messages import collect, stop_collecting
 from support.ray_nodes import ray_nodes  # noqa: F401  fixture
@@ -29,7 +29,6 @@ from support.together import (  # noqa: F401  hooks
 )
 from support.vlm_endpoint import vlm  # noqa: F401  fixture
 
-from streamkit.cli import common, main
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
 from streamkit.core.data import Frame
@@ -141,17 +140,10 @@ def here(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> 
 
     Call it with the words behind `run.py` and the folder `cwd`. What is of a process, such as signals, needs one.
     """
-    for name in ("keep_stdout", "handle_signals"):
-        monkeypatch.setattr(common, name, lambda *_: None)
 
     def call(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-        monkeypatch.chdir(cwd)
-        monkeypatch.setattr(sys, "argv", ["run.py", *map(str, words)])
         capfd.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        code = ended.value.code
-        assert isinstance(code, int)
+        code = run_here(monkeypatch, *words, cwd=cwd)
         return subprocess.CompletedProcess(words, code, *capfd.readouterr())
 
     return call

@@ -1,10 +1,7 @@
 """The examples that send elsewhere, each with the real broker or database that it is for."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from urllib.parse import quote
@@ -17,20 +14,14 @@ from support.listener import Listener
 
 
 @pytest.fixture
-def example(tmp_path):
+def example(tmp_path, here, monkeypatch):
     """Run an example in a folder of its own, with these words in its environment."""
     (tmp_path / "samples").symlink_to(ROOT / "samples")
 
     def run(name, limit, **words):
-        completed = subprocess.run(
-            [sys.executable, ROOT / "run.py", ROOT / "examples" / name, "--device", "cpu", "--limit", str(limit)],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=150,
-            check=False,
-            env={**os.environ, **words},
-        )
+        for variable, word in words.items():
+            monkeypatch.setenv(variable, word)
+        completed = here(ROOT / "examples" / name, "--device", "cpu", "--limit", limit, cwd=tmp_path)
         assert completed.returncode == 0, completed.stderr
         assert "records are left" not in completed.stderr
         return completed

@@ -2,11 +2,10 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.example_runs import run_example
 
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read
@@ -20,12 +19,9 @@ PLATES = ["BAB1234", "HHZZ99", "MUC508"]
 def folder(tmp_path_factory):
     """The folder of a run of the example, with its report."""
     folder = tmp_path_factory.mktemp("plates")
-    (folder / "samples").symlink_to(ROOT / "samples")
     for name in ("read_plates.yaml", "known_plates.txt"):
         shutil.copy(ROOT / "examples" / name, folder)
-    command = [sys.executable, ROOT / "run.py", "read_plates.yaml", "--device", "cpu", "--report", "report.json"]
-    completed = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
-    assert completed.returncode == 0, completed.stderr
+    run_example(folder / "read_plates.yaml", folder, "--report", "report.json")
     return folder
 
 

@@ -1,11 +1,10 @@
 """examples/rules.yaml on the video that ships: what its rules tell follows from its records."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.example_runs import run_example
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 120
@@ -15,12 +14,7 @@ MAX_GAP = 2.0
 @pytest.fixture(scope="module")
 def records(tmp_path_factory):
     folder = tmp_path_factory.mktemp("rules")
-    (folder / "samples").symlink_to(ROOT / "samples")
-    command = [sys.executable, ROOT / "run.py", ROOT / "examples" / "rules.yaml", "--device", "cpu"]
-    completed = subprocess.run(
-        [*command, "--limit", str(LIMIT)], cwd=folder, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert completed.returncode == 0, completed.stderr
+    run_example("rules.yaml", folder, "--limit", LIMIT)
     frame_records = [json.loads(line) for line in (folder / "out" / "street-rules.jsonl").read_text().splitlines()]
     assert len(frame_records) == LIMIT
     return frame_records

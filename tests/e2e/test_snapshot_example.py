@@ -2,8 +2,6 @@
 
 import json
 import sqlite3
-import subprocess
-import sys
 from base64 import b64decode
 from contextlib import closing
 from pathlib import Path
@@ -12,6 +10,7 @@ import av
 import cv2
 import numpy as np
 import pytest
+from support.example_runs import run_example
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 60
@@ -21,13 +20,7 @@ LIMIT = 60
 def folder(tmp_path_factory):
     """The outputs of a run."""
     run_folder = tmp_path_factory.mktemp("snapshots")
-    (run_folder / "samples").symlink_to(ROOT / "samples")
-    command = [sys.executable, ROOT / "run.py", ROOT / "examples" / "snapshots.yaml", "--device", "cpu"]
-    more = ["--limit", str(LIMIT), "--report", "report.json"]
-    completed = subprocess.run(
-        [*command, *more], cwd=run_folder, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert completed.returncode == 0, completed.stderr
+    run_example("snapshots.yaml", run_folder, "--limit", LIMIT, "--report", "report.json")
     return run_folder
 
 

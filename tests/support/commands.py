@@ -10,6 +10,9 @@ from typing import Any
 
 import av
 import psutil
+import pytest
+
+from streamkit.cli import common, main
 
 Here = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -28,6 +31,19 @@ def command(root: Path, *args: object, **kwargs: Any) -> subprocess.CompletedPro
     line = [sys.executable, "-W", "error", str(root / "run.py"), *map(str, args)]
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", **kwargs.pop("env", {})}
     return subprocess.run(line, capture_output=True, text=True, timeout=120, cwd=root, env=environment, **kwargs)
+
+
+def run_here(monkeypatch: pytest.MonkeyPatch, *words: object, cwd: Path) -> int:
+    """Run the command in this process, without its handlers of signals, and return its exit code."""
+    for name in ("keep_stdout", "handle_signals"):
+        monkeypatch.setattr(common, name, lambda *_: None)
+    monkeypatch.chdir(cwd)
+    monkeypatch.setattr(sys, "argv", ["run.py", *map(str, words)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    code = ended.value.code
+    assert isinstance(code, int)
+    return code
 
 
 def write(folder: Path, text: str) -> Path:

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
+from support.commands import run_here
+
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 20
 SCHEMA = Draft202012Validator(json.loads((ROOT / "docs" / "schema" / "streamkit-1.schema.json").read_text()))
@@ -28,6 +30,13 @@ def command_in_subprocess(*args):
     completed = subprocess.run(line, capture_output=True, text=True, timeout=150, check=False)
     assert completed.returncode == 0, completed.stderr
     return completed
+
+
+def run_example(name, folder, *more):
+    """Run an example on the CPU, in this process and in a folder that has the samples; for a fixture of a module."""
+    (folder / "samples").symlink_to(ROOT / "samples")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        assert run_here(monkeypatch, ROOT / "examples" / name, "--device", "cpu", *more, cwd=folder) == 0
 
 
 @pytest.fixture(name="command")
