@@ -34,12 +34,14 @@ from streamkit.runtime.execution.cores import cores, pin_to_shared_cores
 from streamkit.runtime.execution.device import choose, describe_gpu, lane_device
 from streamkit.runtime.execution.future import Stopped, side_by_side
 from streamkit.runtime.execution.host import configure_process
+from streamkit.stages.inference.infer import UNTUNED
 
 PARTS = ("preprocess", "infer", "postprocess")
 """The stages that are measured, in their order."""
 
 _START_TIMEOUT_S = 60.0
 _WARM = 3
+_UNTUNED_S = 1.0  # longer than a batch takes then
 
 
 @dataclass(slots=True)
@@ -137,8 +139,18 @@ def stages_alone(graph: Any, clip: str, device: Device, batch: int, seconds: flo
             stage.context = Context(node.id, device, (batch,), cores(), Counters())
             stage.open()
             opened.callback(stage.close)  # at the end: the next stage reads arrays of this stage's session
+            if name == "infer" and device.kind == "cuda":  # on the CPU nothing is tuned
+                _tune(stage, inputs, lane, node.table)
             yield Measurement(name, round(_rate(stage, inputs, lane, node.table, seconds), 1), batch=batch)
             inputs = _processed(stage, inputs)
+
+
+def _tune(stage: Any, inputs: Batch, lane: Any, table: str) -> None:
+    """Run a stage until its precision is chosen and its network tuned: no batch runs untuned for a second."""
+    seen = -1
+    while (count := stage.context.counters[UNTUNED]) != seen:
+        seen = count
+        _rate(stage, inputs, lane, table, _UNTUNED_S)
 
 
 def first_frames(clip: str, device: Device, count: int) -> list[Frame]:
