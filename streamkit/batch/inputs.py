@@ -204,7 +204,10 @@ def _nothing(pattern: str) -> str:
         return f"no permission to read the folder {barred}"
     if is_path(pattern) and not remote.is_wild(path):
         if os.path.isdir(path):
-            return "the folder has no file with a video extension such as .mp4 or .mkv, at any depth"
+            return (
+                "the folder has no file with a video extension such as .mp4 or .mkv, at any depth; name another "
+                "folder, or the files themselves"
+            )
         return "there is no such file or folder"
     if root and not os.path.isdir(root):
         return f"there is no folder {root}"

@@ -186,7 +186,7 @@ def yaml_of(options: DirectOptions, command: str, stages: dict[str, Any], draw: 
         jsonl = out
     all_stages = {_detector(options.model): detector, **stages}
     if out is not None:
-        all_stages |= {"draw": draw, "video": {"path": _path(out, ".mp4")}}
+        all_stages |= {"draw": draw, "video": {"path": _video_path(out)}}
     elif draw.get("blur"):
         all_stages["draw"] = draw
     if jsonl is not None:
@@ -202,6 +202,18 @@ def _detector(model: str) -> str:
 
     task = "detect" if model == AUTO else open_model(model).task  # nothing is downloaded yet
     return task if task in ("segment", "pose") else "detect"
+
+
+def _video_path(out: str) -> str:
+    """Return the path of the video. Raises ConfigError if it names neither a video nor a folder."""
+    from streamkit.media.mux import FORMATS
+
+    path = _path(out, ".mp4")
+    if Path(path).suffix.lower() in FORMATS:
+        return path
+    found = "this is a device, not a file; " if os.path.exists(out) and not os.path.isfile(out) else ""
+    fix = f"name a file that ends in {' or '.join(FORMATS)}, or a folder with {os.sep} at its end, such as out{os.sep}"
+    raise ConfigError(f"--out {out}: {found}{fix}")
 
 
 def _path(out: str, suffix: str) -> str:

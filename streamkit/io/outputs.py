@@ -21,20 +21,23 @@ from typing import Any, Self
 
 from streamkit.core.errors import OutputError
 
+_OTHER_DISK = "free some space, or set a path on another disk"
+_OWN_FOLDER = "change its rights, or set a path in a folder that you can write"
 _REASONS = {
-    errno.ENOSPC: "the disk is full",
-    errno.EDQUOT: "the disk quota is used up",
-    errno.EACCES: "no permission to write there",
-    errno.EPERM: "no permission to write there",
-    errno.EROFS: "the file system is read-only",
-    errno.EISDIR: "it is a folder",
-    errno.ENOENT: "its folder does not exist and cannot be created",
-    errno.ENOTDIR: "a part of the path is a file where a folder is needed",
-    errno.EEXIST: "a part of the path is a file where a folder is needed",
-    errno.EPIPE: "its reader has gone away",
-    errno.EFBIG: "the file would be larger than the file system allows",
-    errno.ENAMETOOLONG: "the name is too long",
+    errno.ENOSPC: ("the disk is full", _OTHER_DISK),
+    errno.EDQUOT: ("the disk quota is used up", _OTHER_DISK),
+    errno.EACCES: ("no permission to write there", _OWN_FOLDER),
+    errno.EPERM: ("no permission to write there", _OWN_FOLDER),
+    errno.EROFS: ("the file system is read-only", "set a path on another disk"),
+    errno.EISDIR: ("it is a folder", "set the path of a file, such as one in that folder"),
+    errno.ENOENT: ("its folder does not exist and cannot be created", "set a path in a folder that exists"),
+    errno.EPIPE: ("its reader has gone away", ""),
+    errno.EIO: ("Input/output error", "check that disk, or set a path on another disk"),
+    errno.EFBIG: ("the file would be larger than the file system allows", "set a path on another disk"),
+    errno.ENAMETOOLONG: ("the name is too long", "set a shorter path"),
 }
+"""Of each error number, the cause and the fix."""
+CACHE_FIX = "set XDG_CACHE_HOME to a folder that has space and can be written"
 
 
 def check_path(path: str, placeholders: Sequence[str] = ("source",)) -> None:
@@ -126,23 +129,33 @@ def _version(path: str) -> tuple[int, ...]:
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
-def output_error(path: str | Path, error: BaseException) -> OutputError:
-    """Return a one-line error with the path and the reason."""
-    reason = (
-        _REASONS.get(getattr(error, "errno", None) or 0)
-        or getattr(error, "strerror", None)
-        or " ".join(str(error).split())
-    )
-    return OutputError(f"cannot write {path}: {reason}")
+def output_error(path: str | Path, error: BaseException, fix: str = "") -> OutputError:
+    """Return a one-line error with the path, the cause and the fix; `fix` replaces the general one."""
+    cause, general_fix = _cause_and_fix(Path(path), error)
+    fix = fix or general_fix
+    return OutputError(f"cannot write {path}: {cause}" + (f"; {fix}" if fix else ""))
+
+
+def _cause_and_fix(path: Path, error: BaseException) -> tuple[str, str]:
+    number = getattr(error, "errno", None) or 0
+    if number in (errno.ENOTDIR, errno.EEXIST):
+        parts = (path, *path.parents)
+        file = next((part for part in parts if os.path.exists(part) and not os.path.isdir(part)), path)
+        return "a part of the path is a file where a folder is needed", f"rename {file}, or set another path"
+    if number == errno.ENOENT and os.path.isdir(path.parent):  # as in /proc
+        return "its folder takes no new files", "set a path in another folder"
+    if number in _REASONS:
+        return _REASONS[number]
+    return getattr(error, "strerror", None) or " ".join(str(error).split()), ""
 
 
 @contextlib.contextmanager
-def writing(path: str | Path) -> Iterator[None]:
-    """Raise an OSError of the block as an OutputError that names the path."""
+def writing(path: str | Path, fix: str = "") -> Iterator[None]:
+    """Raise an OSError of the block as an OutputError that names the path; for `fix` see `output_error`."""
     try:
         yield
     except OSError as error:
-        raise output_error(path, error) from error
+        raise output_error(path, error, fix) from error
 
 
 def write_cache_file(path: Path, content: bytes) -> None:
@@ -152,7 +165,7 @@ def write_cache_file(path: Path, content: bytes) -> None:
         OutputError: it cannot be written.
     """
     part = path.with_name(f".{path.name}.{os.urandom(4).hex()}.part")
-    with writing(path):
+    with writing(path, CACHE_FIX):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with part.open("wb") as file:

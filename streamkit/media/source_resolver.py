@@ -104,8 +104,13 @@ def no_media_reason(path: str) -> str | None:
     files = _files_in(path)
     if files is None or any(Path(f).suffix.lower() in VIDEOS | IMAGE_SUFFIXES for f in files):
         return None
-    what = "folder" if Path(path).is_dir() else "pattern"
-    return f"the {what} contains no videos or images" + (f", among {len(files)} files" if files else "")
+    among = f", among {len(files)} files" if files else ""
+    if not os.path.isdir(path):
+        return f"the pattern contains no videos or images{among}; check its folder and its suffix"
+    fix = "put some there, or name another folder"
+    if any(os.path.isdir(os.path.join(path, name)) for name in os.listdir(path)):
+        fix = f"its subfolders are not read; for all of them name {os.path.join(path, '**', '*.mp4')}"
+    return f"the folder contains no videos or images{among}; {fix}"
 
 
 def _files_in(path: str) -> list[str] | None:

@@ -14,7 +14,7 @@ from streamkit.core.errors import SourceError
 from streamkit.io.image_file import IMAGE_SUFFIXES, MAX_MEGAPIXELS, natural_key, read_rgb
 from streamkit.media.frame_sampling import FrameSampler
 from streamkit.media.reader import VideoReader
-from streamkit.media.source_resolver import VIDEOS, image_files
+from streamkit.media.source_resolver import VIDEOS, image_files, no_media_reason
 from streamkit.media.surfaces import SurfacePool
 from streamkit.ops.color import from_rgb
 
@@ -40,7 +40,7 @@ def images_and_videos(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
         if folder and stills:
             stills = [Path(image) for image in image_files(str(path))]
         if not stills and not clips:
-            raise SourceError(f"the folder {path} contains no videos or images")
+            raise SourceError(f"{path}: {no_media_reason(str(path))}")
         images += stills
         videos += clips
     return images, videos

@@ -24,7 +24,7 @@ from typing import IO, Any
 from streamkit.core.errors import ModelError, OutputError
 from streamkit.core.logs import logs_json
 from streamkit.core.masking import mask
-from streamkit.io.outputs import AtomicFile, output_error, writing
+from streamkit.io.outputs import CACHE_FIX, AtomicFile, output_error, writing
 from streamkit.models.card import Card, downloaded_network, wrong
 from streamkit.models.dynamic_batch import with_batches
 from streamkit.models.network import sha256
@@ -70,7 +70,8 @@ def pull(card: Card, *, silence_s: float = 20) -> Path:
                 _download(card, silence_s)
                 with_batches(card.file)
     except OutputError as error:
-        raise wrong(card, f"{error}; set XDG_CACHE_HOME to a folder that has space and can be written") from None
+        cause = error.__cause__
+        raise wrong(card, str(error if cause is None else output_error(card.file, cause, CACHE_FIX))) from None
     return card.file
 
 

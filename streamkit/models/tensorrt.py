@@ -15,7 +15,7 @@ from pathlib import Path
 
 from streamkit.core.errors import OutputError
 from streamkit.core.user_cache import user_cache
-from streamkit.io.outputs import writing
+from streamkit.io.outputs import CACHE_FIX, writing
 from streamkit.models.file_version import FileVersion, file_version
 from streamkit.models.network import ModelInfo, sha256
 from streamkit.models.onnx_graph import is_quantized
@@ -67,10 +67,10 @@ def tensorrt_options(
     digest = hashlib.sha256(repr((sha256(info.file), need_onnxruntime().__version__, sorted(options.items()))).encode())
     folder = cache_folder() / f"{info.file.stem}-{digest.hexdigest()[:16]}"
     timing = cache_folder()
-    with writing(folder):
+    with writing(folder, CACHE_FIX):
         folder.mkdir(parents=True, exist_ok=True)
     if not os.access(folder, os.W_OK):
-        raise OutputError(f"cannot write TensorRT's engines to {folder}; set XDG_CACHE_HOME to a folder you can write")
+        raise OutputError(f"cannot write TensorRT's engines to {folder}; {CACHE_FIX}")
     return options | {"trt_engine_cache_path": str(folder), "trt_timing_cache_path": str(timing)}
 
 

@@ -115,9 +115,10 @@ def test_every_missing_file_is_refused_before_the_run(tmp_path):
     with pytest.raises(ConfigError) as raised:
         streamkit.run(sources, model="demo", device="cpu")
     assert [problem.text for problem in raised.value.problems] == [
-        f"source folder: {tmp_path}/empty: the folder contains no videos or images",
+        f"source folder: {tmp_path}/empty: the folder contains no videos or images"
+        "; put some there, or name another folder",
         "source gone: there is no file nowhere.mp4",
-        "source some: no*.mp4: the pattern contains no videos or images",
+        "source some: no*.mp4: the pattern contains no videos or images; check its folder and its suffix",
     ]
 
 

@@ -151,13 +151,21 @@ def test_a_folder_becomes_a_video_for_each_file(here: Here, folder: Path) -> Non
     ("words", "message"),
     [
         (("detect", "none.mp4"), "there is no file none.mp4\n"),
-        (("detect", "empty"), "empty: the folder contains no videos or images\n"),
+        (
+            ("detect", "empty"),
+            "empty: the folder contains no videos or images; put some there, or name another folder\n",
+        ),
         (("detect", "97"), "/dev/video97: there is no such device; this machine has no /dev/video*\n"),
         (("detect", "notes.txt"), "source notes: notes.txt: this is a text file, not a video\n"),
         (("detect", "street.mp4", "--labels", "persn"), "has no class 'persn'; did you mean 'person'?\n"),
         (("detect", "street.mp4", "--model", "best.onnx"), "there is no file best.onnx"),
         (("detect", "street.mp4", "--out", "street.mp4"), "street.mp4 is the source street itself; name another file"),
         (("detect", "street.mp4", "street.mp4", "--out", "a.mp4"), 'into the one file a.mp4; write "{source}" into'),
+        (
+            ("detect", "street.mp4", "--out", "/dev/full"),
+            "--out /dev/full: this is a device, not a file; name a file that",
+        ),
+        (("detect", "street.mp4", "--out", "a.avi"), "--out a.avi: name a file that ends in .mp4 or .mkv, or a folder"),
         (("count", "street.mp4", "--line", "0,900,640,900"), "line.line is outside of the frame, 640x360 of street"),
         (("count", "street.mp4", "--line", "0,9"), "--line 0,9: write x and y of both ends in pixels, such as --line"),
         (("count", "street.mp4", "--line", "a,b,c,d"), "--line a,b,c,d: write x and y of both ends in pixels"),

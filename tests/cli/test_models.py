@@ -172,4 +172,4 @@ def test_check_of_a_folder_without_images_names_it(here, demo):
     (demo / "empty").mkdir()
     completed = here("models", "check", "demo", "empty", cwd=demo)
     assert completed.returncode == 1
-    assert "the folder empty contains no videos or images" in completed.stderr
+    assert "empty: the folder contains no videos or images; put some there" in completed.stderr

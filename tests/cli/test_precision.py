@@ -93,7 +93,7 @@ def test_calibration_on_the_compared_images_is_reported(here: Here, stills, tmp_
         (("quantize", "demo"), 2, "name clips, images or folders that show what the network will see"),
         (("quantize", "demo", "no.mp4"), 1, "there is no file or folder no.mp4"),
         (("quantize", "demo", "text.mp4"), 1, "text.mp4"),
-        (("quantize", "demo", "empty"), 1, "the folder empty contains no videos or images"),
+        (("quantize", "demo", "empty"), 1, "empty: the folder contains no videos or images; put some there"),
         (("quantize", "demo", "STREET", "--frames", "10"), 2, "int8 needs at least 8 frames for the ranges of its"),
         (("quantize", "yolox-s", "STREET"), 2, ".onnx does not exist; fetch it with: streamkit models pull"),
         (("quantize", "color", "STREET"), 2, "color.onnx has 1 convolution"),

@@ -145,7 +145,8 @@ def test_an_unwritable_report_is_reported_before_the_first_frame(root: Path, her
     assert completed.returncode == 1
     assert (
         completed.stderr
-        == f"cannot write {tmp_path}/file/r.json: a part of the path is a file where a folder is needed\n"
+        == f"cannot write {tmp_path}/file/r.json: a part of the path is a file where a folder is needed; "
+        f"rename {tmp_path}/file, or set another path\n"
     )
     assert not (tmp_path / "a.jsonl").exists()
 
@@ -267,5 +268,8 @@ def test_an_unwritable_profile_is_reported_before_the_first_frame(root: Path, he
     path = write(tmp_path, PIPELINE.format(sources="  street: samples/street.mp4", out=tmp_path / "out"))
     completed = here(path, "--device", "cpu", "--profile", path / "p.json", cwd=root)
     assert completed.returncode == 1
-    assert completed.stderr == f"cannot write {path}/p.json: a part of the path is a file where a folder is needed\n"
+    assert completed.stderr == (
+        f"cannot write {path}/p.json: a part of the path is a file where a folder is needed; rename {path}, or set "
+        "another path\n"
+    )
     assert not (tmp_path / "out").exists()

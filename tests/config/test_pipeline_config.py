@@ -69,15 +69,16 @@ def test_each_video_of_a_folder_is_a_source(tmp_path):
 def test_an_empty_folder_or_pattern_gives_only_a_warning(tmp_path):
     (tmp_path / "notes.txt").touch()
     texts = {
-        tmp_path: "the folder contains no videos or images, among 1 files",
-        f"{tmp_path}/*.mp4": "the pattern contains no videos or images",
-        f"{tmp_path}/%04d.jpg": "the pattern contains no videos or images",
+        tmp_path: "the folder contains no videos or images, among 1 files; put some there",
+        f"{tmp_path}/*.mp4": "the pattern contains no videos or images; check its folder",
+        f"{tmp_path}/%04d.jpg": "the pattern contains no videos or images; check its folder",
     }
     for uri, text in texts.items():
         pipeline = config(f'sources: {{cam: {{uri: "{uri}"}}}}\nstages: {{draw: {{}}}}')
         assert pipeline.problems == []
         assert [s.id for s in pipeline.sources] == ["cam"]
-        assert [str(w) for w in pipeline.warnings] == [f"pipeline.yaml:1:22: source cam: {uri}: {text}"]
+        assert len(pipeline.warnings) == 1
+        assert str(pipeline.warnings[0]).startswith(f"pipeline.yaml:1:22: source cam: {uri}: {text}")
 
 
 def test_a_folder_of_videos_and_images_is_a_problem(tmp_path):

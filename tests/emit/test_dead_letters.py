@@ -85,4 +85,5 @@ def test_a_full_disk_leaves_whole_lines_and_is_counted(letters_file, monkeypatch
     dead.add(messages(2, 3), "no")
     assert dead.path.read_bytes() == before
     assert counters.values == {NOT_DEAD_LETTERED: 2}
-    assert logged == [f"cannot write {dead.path}: the disk is full; rejected records are counted, and not kept"]
+    fix = "free some space, or set a path on another disk"
+    assert logged == [f"cannot write {dead.path}: the disk is full; {fix}; rejected records are counted, and not kept"]

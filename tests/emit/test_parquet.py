@@ -140,7 +140,8 @@ def test_a_folder_that_cannot_be_created_is_reported_and_records_wait(tmp_path):
     (tmp_path / "out").write_text("a file")
     code, counts, logged = run(sink(tmp_path, drain_timeout=0.2), count=2)
     assert (code, counts["records left in the spool"]) == (0, 4)
-    assert any("out: a part of the path is a file where a folder is needed; records wait" in text for text in logged)
+    cause = "out: a part of the path is a file where a folder is needed"
+    assert any(f"{cause}; rename {tmp_path}/out, or set another path; records wait" in text for text in logged)
     (tmp_path / "out").unlink()
     run(sink(tmp_path), count=1)
     assert len(read(tmp_path / "out")) == 6

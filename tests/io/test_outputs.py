@@ -72,7 +72,7 @@ def test_existing_names_get_a_number(tmp_path):
 
 
 def test_an_impossible_name_is_reported(tmp_path):
-    with pytest.raises(OutputError, match=r"^cannot write .*x\.jsonl: the name is too long$"):
+    with pytest.raises(OutputError, match=r"^cannot write .*x\.jsonl: the name is too long; set a shorter path$"):
         unused_path(tmp_path / f"{'x' * 300}.jsonl")
 
 
@@ -381,17 +381,28 @@ def test_an_immediate_end_leaves_no_part_file(tmp_path):
 def test_impossible_paths_are_refused(tmp_path):
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()
-    with pytest.raises(OutputError, match=r"file/a\.txt: a part of the path is a file"):
+    text = (
+        rf"file/a\.txt: a part of the path is a file where a folder is needed; rename {tmp_path}/file, or set another"
+    )
+    with pytest.raises(OutputError, match=text):
         AtomicFile(tmp_path / "file" / "a.txt").begin()
-    with pytest.raises(OutputError, match=r"folder: it is a folder"):
+    with pytest.raises(OutputError, match=r"folder: it is a folder; set the path of a file"):
         AtomicFile(tmp_path / "folder").begin()
-    with pytest.raises(OutputError, match=r"cannot write /proc/nothing/a\.txt: "):
+    with pytest.raises(
+        OutputError, match=r"nothing/a\.txt: its folder does not exist .*; set a path in a folder that exists"
+    ):
         AtomicFile("/proc/nothing/a.txt").begin()
+    with pytest.raises(OutputError, match=r"/proc/a\.txt: its folder takes no new files; set a path in another folder"):
+        AtomicFile("/proc/a.txt").begin()
 
 
-def test_errors_have_the_path_and_the_reason():
-    assert str(output_error("a/b", OSError(errno.ENOSPC, "No space"))) == "cannot write a/b: the disk is full"
-    assert str(output_error("a/b", OSError(errno.EIO, "Input/output error"))) == "cannot write a/b: Input/output error"
+def test_errors_have_the_path_the_cause_and_the_fix():
+    full = OSError(errno.ENOSPC, "No space")
+    text = "cannot write a/b: the disk is full; free some space, or set a path on another disk"
+    assert str(output_error("a/b", full)) == text
+    assert str(output_error("a/b", full, "wait")) == "cannot write a/b: the disk is full; wait"
+    assert "Input/output error; check that disk" in str(output_error("a/b", OSError(errno.EIO, "Input/output error")))
+    assert str(output_error("a/b", OSError(errno.EBUSY, "Busy"))) == "cannot write a/b: Busy"
     assert str(output_error("a/b", ValueError("two\nlines"))) == "cannot write a/b: two lines"
 
 

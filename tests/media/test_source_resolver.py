@@ -51,16 +51,26 @@ def test_an_existing_file_takes_precedence_over_a_pattern(tmp_path):
 @pytest.mark.parametrize(
     ("names", "pattern", "text"),
     [
-        ([], "", "the folder contains no videos or images"),
-        (["a.txt"], "", "the folder contains no videos or images, among 1 files"),
-        (["a.txt"], "*.mp4", "the pattern contains no videos or images"),
-        (["a.mp4"], "*.jpg", "the pattern contains no videos or images"),
+        ([], "", "the folder contains no videos or images; put some there, or name another folder"),
+        (
+            ["a.txt"],
+            "",
+            "the folder contains no videos or images, among 1 files; put some there, or name another folder",
+        ),
+        (
+            ["sub/a.mp4"],
+            "",
+            "the folder contains no videos or images; its subfolders are not read; for all of them name {folder}/**/*.mp4",
+        ),
+        (["a.txt"], "*.mp4", "the pattern contains no videos or images; check its folder and its suffix"),
+        (["a.mp4"], "*.jpg", "the pattern contains no videos or images; check its folder and its suffix"),
         ([], "a.mp4", None),
     ],
 )
 def test_a_missing_file_is_a_single_source_that_fails_in_the_run(tmp_path, names, pattern, text):
     touch(tmp_path, *names)
     path = str(tmp_path / pattern) if pattern else str(tmp_path)
+    text = text and text.format(folder=tmp_path)
     assert resolve("a", path) == [("a", "images" if pattern == "*.jpg" else "source", path)]
     assert no_media_reason(path) == text
     assert missing_reason(path) == (f"there is no file {path}" if text is None else f"{path}: {text}")
