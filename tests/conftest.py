@@ -69,6 +69,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if " at 0x" in item.nodeid:  # each process of a run in parallel has another address
+            raise pytest.UsageError(f"{item.nodeid}: give the parameters ids that are the same in each process")
     gpu_items = [item for item in items if "gpu" in item.keywords]
     reason = _gpu_missing() if gpu_items else None
     for item in gpu_items if reason else []:
