@@ -137,6 +137,7 @@ def stages_alone(graph: Any, clip: str, device: Device, batch: int, seconds: flo
             node = nodes[name]
             stage = node.type(**node.options)
             stage.context = Context(node.id, device, (batch,), cores(), Counters())
+            stage.context.runtime.addresses = {"clip": clip}  # as in a run, a precision is chosen on its frames
             stage.open()
             opened.callback(stage.close)  # at the end: the next stage reads arrays of this stage's session
             if name == "infer" and device.kind == "cuda":  # on the CPU nothing is tuned

@@ -19,6 +19,9 @@ stages:
   jsonl: {{path: "{{source}}.jsonl"}}
 """
 
+IN_THE_PICTURE = ("person", "car", "truck")
+"""Classes of COCO in the video: persons, a parked car, and a white van, for which COCO has car and truck only."""
+
 
 @pytest.fixture
 def network(test_data, tmp_path, monkeypatch) -> bytes:
@@ -40,7 +43,7 @@ def test_the_first_run_downloads_and_the_next_needs_no_server(here: Here, tmp_pa
         assert f"downloading yolox-nano (3.6 MB) from {address}/yolox_nano.onnx, once: it stays at" in first.stderr
     rows = records(tmp_path / "campus.jsonl")
     labels = Counter(detection["label"] for row in rows for detection in row["objects"])
-    absent = labels.total() - sum(labels[label] for label in ("person", "car", "truck"))
+    absent = labels.total() - sum(labels[label] for label in IN_THE_PICTURE)
     assert labels["person"] >= 4 * len(rows)
     assert absent <= 0.05 * labels.total()
     again = here("p.yaml", "--device", "cpu", "--limit", 8, cwd=tmp_path)
@@ -49,6 +52,33 @@ def test_the_first_run_downloads_and_the_next_needs_no_server(here: Here, tmp_pa
     assert records(tmp_path / "campus.jsonl") == rows
     assert inspect(open_model("auto", tmp_path).file).batch is None
     assert open_model("yolox-nano", tmp_path).file == open_model("auto", tmp_path).file
+
+
+def test_detect_finds_what_is_in_the_picture(here: Here, tmp_path: Path, network: bytes, test_data: Path) -> None:
+    video = test_data / "videos" / "vtest_480x360.mp4"
+    words = ("detect", video, "--device", "cpu", "--limit", 40, "--jsonl", "rows.jsonl")
+    with file_server(tmp_path / "files") as address:
+        downloadable_as_default(tmp_path, network, f"{address}/yolox_nano.onnx")
+        completed = here(*words, cwd=tmp_path)
+    assert completed.returncode == 0, completed.stderr
+    assert "downloading yolox-nano" in completed.stderr
+    rows = records(tmp_path / "rows.jsonl")
+    labels = Counter(detection["label"] for row in rows for detection in row["objects"])
+    absent = labels.total() - sum(labels[label] for label in IN_THE_PICTURE)
+    assert labels["person"] >= 4 * len(rows)
+    assert absent <= 0.05 * labels.total(), labels
+
+
+@pytest.mark.alone
+def test_detect_without_a_connection_fails_within_5_s(here: Here, tmp_path: Path, network: bytes, root: Path) -> None:
+    with file_server(tmp_path / "files") as address:
+        downloadable_as_default(tmp_path, network, f"{address}/yolox_nano.onnx")
+    started_s = time.monotonic()
+    failed = here("detect", root / "samples" / "street.mp4", "--device", "cpu", "--jsonl", "a.jsonl", cwd=tmp_path)
+    assert time.monotonic() - started_s < 5
+    assert failed.returncode == 2
+    assert f"{address}/yolox_nano.onnx cannot be fetched: Connection refused; or download it" in failed.stderr
+    assert not (tmp_path / "a.jsonl").exists()
 
 
 def test_without_a_connection_the_message_has_a_way_out(here: Here, tmp_path: Path, network: bytes) -> None:

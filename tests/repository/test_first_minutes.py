@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support.built_site import build_site
 from support.default_network import shipped_as_default
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,9 +39,7 @@ pytestmark = [
 def blocks(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
     """The blocks of code of the built page, in order: language and text."""
     site = tmp_path_factory.mktemp("site")
-    line = [sys.executable, "-W", "ignore", "-m", "mkdocs", "build", "--strict", "--site-dir", str(site)]
-    env = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    subprocess.run(line, cwd=ROOT, env=env, check=True, capture_output=True, timeout=180)
+    build_site(site)
     page = (site / "start.html").read_text()
     code_blocks = re.findall(r'<div class="language-(\w+) highlight">.*?<code>(.*?)</code>', page, re.DOTALL)
     assert len(code_blocks) > 5

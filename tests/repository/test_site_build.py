@@ -1,12 +1,10 @@
 """The site that MkDocs builds, opened as files in a browser: search works, and nothing is asked of a network."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.built_site import build_site
 from support.pages import CHROMIUM, DESK, PHONE, chromium_fixture  # noqa: F401  a fixture
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,15 +17,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
-    completed = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
-        cwd=ROOT,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert completed.returncode == 0, completed.stdout + completed.stderr
+    build_site(folder)
     return folder
 
 
@@ -86,7 +76,7 @@ def test_tables_are_not_wider_than_a_phone(opened):
 def test_every_page_is_there_as_markdown_and_llms_txt_leads_to_it(site):
     pages = {path.relative_to(site).with_suffix("").as_posix() for path in site.rglob("*.html")} - {"404"}
     texts = {path.relative_to(site).with_suffix("").as_posix() for path in site.rglob("*.md")}
-    assert {text.replace("/README", "/index") for text in texts} == pages  # as MkDocs names them
+    assert {re.sub("/README$", "/index", text) for text in texts} == pages  # as MkDocs names them
     linked = set(re.findall(r"\]\((\S+)\.md\)", (site / "llms.txt").read_text(encoding="utf-8")))
     assert {"rules", "reference/stages/track", "reference/plugin_api"} <= linked <= texts
     assert ":::" not in (site / "reference" / "plugin_api.md").read_text(encoding="utf-8")
