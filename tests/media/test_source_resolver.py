@@ -60,7 +60,8 @@ def test_an_existing_file_takes_precedence_over_a_pattern(tmp_path):
         (
             ["sub/a.mp4"],
             "",
-            "the folder contains no videos or images; its subfolders are not read; for all of them name {folder}/**/*.mp4",
+            "the folder contains no videos or images; its subfolders are not read; for all of them name "
+            "{folder}/**/*.mp4",
         ),
         (["a.txt"], "*.mp4", "the pattern contains no videos or images; check its folder and its suffix"),
         (["a.mp4"], "*.jpg", "the pattern contains no videos or images; check its folder and its suffix"),
