@@ -190,7 +190,8 @@ class Folder:
             if self.out.exists():
                 raise ConfigError(f"{self.out} is a file; --out needs a folder")
             return
-        names = set(os.listdir(self.out)) - {LOCK, "lost+found"}
+        with writing(self.out):
+            names = set(os.listdir(self.out)) - {LOCK, "lost+found"}
         names = {name for name in names if not (name.startswith(".") and name.endswith(".part"))}
         if not names:
             return

@@ -211,9 +211,9 @@ def _video_path(out: str) -> str:
     path = _path(out, ".mp4")
     if Path(path).suffix.lower() in FORMATS:
         return path
-    found = "this is a device, not a file; " if os.path.exists(out) and not os.path.isfile(out) else ""
+    device = "this is a device, not a file; " if os.path.exists(out) and not os.path.isfile(out) else ""
     fix = f"name a file that ends in {' or '.join(FORMATS)}, or a folder with {os.sep} at its end, such as out{os.sep}"
-    raise ConfigError(f"--out {out}: {found}{fix}")
+    raise ConfigError(f"--out {out}: {device}{fix}")
 
 
 def _path(out: str, suffix: str) -> str:

@@ -250,7 +250,8 @@ def near_files(path: Path) -> str:
     """`; did you mean ...?` if there is a file with a similar name, else an empty text."""
     if not path.parent.is_dir():
         return f"; the folder {path.parent} does not exist either"
-    return did_you_mean(path.name, [p.name for p in path.parent.iterdir()])
+    names = os.listdir(path.parent) if os.access(path.parent, os.R_OK) else []
+    return did_you_mean(path.name, names)
 
 
 def _syntax(error: yaml.MarkedYAMLError, line: int) -> str:

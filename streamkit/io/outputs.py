@@ -105,9 +105,17 @@ def _outputs(templates: Iterable[str], sources: Iterable[str]) -> list[str]:
             existing[path] = None
         folder, name = os.path.split(path)
         if folder not in names_in:
-            names_in[folder] = sorted(os.listdir(folder or ".")) if os.path.isdir(folder or ".") else []
+            names_in[folder] = sorted(names_of(folder or "."))
         existing.update((os.path.join(folder, tagged), None) for tagged in _tagged(name, names_in[folder]))
     return list(existing)
+
+
+def names_of(folder: str | Path) -> list[str]:
+    """Return the names in a folder; none if it does not exist or cannot be read, though files may be written there."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
 
 
 def _tagged(name: str, names: list[str]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from typing import IO, Generic, TypeVar
 
 from streamkit.core.errors import SourceError
 from streamkit.media.mp4_boxes import boxes
-from streamkit.media.source_resolver import no_media_reason
+from streamkit.media.source_resolver import BARRED, no_media_reason
 from streamkit.media.uris import device_path, has_late_login, is_device, is_path, local_path, login_hint, mask, scheme
 
 T = TypeVar("T")
@@ -128,7 +128,7 @@ def _file_cause(path: str, error: Exception) -> tuple[str, str | None]:
     file = Path(path)
     try:
         if (nothing := no_media_reason(path)) is not None:
-            return nothing, "no_video"
+            return nothing, "permission" if nothing == BARRED else "no_video"
         if file.is_dir():
             return "this is a folder, not a video", "no_video"
         if not file.exists():
@@ -142,7 +142,7 @@ def _file_cause(path: str, error: Exception) -> tuple[str, str | None]:
             with file.open("rb") as stream:
                 return _stream_cause(stream, file.stat().st_size) or _unreadable(error)
     except PermissionError:
-        return f"no permission to {'look into this folder' if os.path.isdir(path) else 'read it'}", "permission"
+        return "no permission to read it", "permission"
     except OSError as trouble:
         return trouble.strerror or str(trouble), None
     return _text_of(error), None

@@ -7,12 +7,14 @@ import glob
 import os
 import re
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 from streamkit.core.errors import SourceError
 from streamkit.io.image_file import IMAGE_SUFFIXES, natural_key
 from streamkit.media.uris import check_address, is_path, local_path, mask, scheme
 
+BARRED = "no permission to look into this folder; change its rights, or name another folder"
 VIDEOS = frozenset(
     {
         ".mp4",
@@ -104,6 +106,8 @@ def no_media_reason(path: str) -> str | None:
     files = _files_in(path)
     if files is None or any(Path(f).suffix.lower() in VIDEOS | IMAGE_SUFFIXES for f in files):
         return None
+    if os.path.isdir(path) and not os.access(path, os.R_OK | os.X_OK):
+        return BARRED
     among = f", among {len(files)} files" if files else ""
     if not os.path.isdir(path):
         return f"the pattern contains no videos or images{among}; check its folder and its suffix"
@@ -114,9 +118,11 @@ def no_media_reason(path: str) -> str | None:
 
 
 def _files_in(path: str) -> list[str] | None:
-    """The files of a folder or pattern, in natural order; None if the path is neither."""
+    """The files of a folder or pattern, in natural order; none of a barred folder; None if the path is neither."""
     if os.path.isdir(path):  # a Path for each of 100,000 sources takes seconds
-        return [str(p) for p in sorted(Path(path).iterdir(), key=natural_key) if p.is_file()]
+        with suppress(PermissionError):
+            return [str(p) for p in sorted(Path(path).iterdir(), key=natural_key) if p.is_file()]
+        return []
     return matches(path) if is_pattern(path) else None
 
 

@@ -34,13 +34,13 @@ def images_and_videos(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
         if not path.exists():
             raise SourceError(f"there is no file or folder {path}")
         folder = path.is_dir()
+        if folder and (reason := no_media_reason(str(path))):
+            raise SourceError(f"{path}: {reason}")
         files = sorted((file for file in path.iterdir() if file.is_file()), key=natural_key) if folder else [path]
         stills = [file for file in files if file.suffix.lower() in IMAGE_SUFFIXES]
         clips = [file for file in files if file.suffix.lower() in VIDEOS or not (folder or stills)]
         if folder and stills:
             stills = [Path(image) for image in image_files(str(path))]
-        if not stills and not clips:
-            raise SourceError(f"{path}: {no_media_reason(str(path))}")
         images += stills
         videos += clips
     return images, videos

@@ -191,6 +191,26 @@ def test_a_mistake_is_a_message_and_writes_nothing(
 
 
 @pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--out", "/proc/x.mp4"), "/proc/x.mp4: its folder takes no new files; set a path in another folder\n"),
+        (("--out", "notes.txt/b.mp4"), "folder is needed; rename notes.txt, or set another path\n"),
+        (("--jsonl", "notes.txt/sub/b.jsonl"), "folder is needed; rename notes.txt, or set another path\n"),
+        (("--jsonl", "/dev/full"), "/dev/full: the disk is full; free some space, or set a path on another disk\n"),
+    ],
+)
+def test_an_output_that_cannot_be_written_ends_the_run(
+    here: Here, folder: Path, words: tuple[str, ...], message: str
+) -> None:
+    (folder / "notes.txt").write_text("a file")
+    before = sorted(folder.rglob("*"))
+    completed = here("detect", "street.mp4", *words, "--device", "cpu", "--limit", 2, cwd=folder)
+    assert completed.returncode == 1
+    assert message in completed.stderr
+    assert sorted(folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
     ("addresses", "sources"),
     [
         (["a b/my clip.mp4"], {"my_clip": "a b/my clip.mp4"}),

@@ -75,7 +75,7 @@ def test_the_cause_of_missing_permissions_is_named(tmp_path):
     paths = [str(tmp_path / name) for name in ("a.mp4", "shut", "shut/b.mp4")]
     completed = without_rights("-c", code, *paths)
     (tmp_path / "shut").chmod(0o755)
-    words = ("read it", "look into this folder", "read it")
+    words = ("read it", "look into this folder; change its rights, or name another folder", "read it")
     assert completed.stdout.splitlines() == [
         f"permission {path}: no permission to {word}" for path, word in zip(paths, words, strict=True)
     ]

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 import time
 from collections import deque
@@ -15,7 +14,7 @@ from typing import Annotated, Literal
 from streamkit.core.data import Color, Frame, Surface
 from streamkit.core.errors import OutputError
 from streamkit.core.stage import Count, Seconds, Sink, stage
-from streamkit.io.outputs import AtomicFile, check_path, sweep, tagged_path, unused_path
+from streamkit.io.outputs import AtomicFile, check_path, names_of, sweep, tagged_path, unused_path
 from streamkit.media.encode import TIME_BASE, Encoder, Encoding
 from streamkit.media.encoders import BitRate, Quality, check_encoding, choose_encoder, make_encoder
 from streamkit.media.mux import LONGEST_GAP, LONGEST_REORDERING, REORDERED, VideoWriter, container_format, copy_packets
@@ -139,7 +138,7 @@ class Video(Sink):
         """Remove part files that a killed run left; those that any process is writing stay."""
         path = Path(self.path)
         tags = re.compile(rf"(-[0-9]{{8}}T[0-9]{{6}}Z)?(-[0-9]+)?{re.escape(path.suffix)}\.part")
-        names = os.listdir(path.parent) if path.parent.is_dir() else []
+        names = names_of(path.parent)
         stem = f".{path.stem}"
         for name in sorted(name for name in names if name.startswith(stem) and tags.fullmatch(name, len(stem))):
             try:
