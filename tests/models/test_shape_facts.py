@@ -259,7 +259,8 @@ def test_an_unread_output_is_named():
     ],
 )
 def test_a_map_of_scores_is_in_the_shape_of_the_input(dims, classes):
-    assert allowed({"o": dims}, classes or 19) == ({"semantic": classes} if classes else {})
+    families = {name: count for name, count in allowed({"o": dims}, classes or 19).items() if "depth" not in name}
+    assert families == ({"semantic": classes} if classes else {})
 
 
 @pytest.mark.parametrize("dims", [[1, "classes", "h", "w"], [1, 19, "h", "w"], ["N", "h", "w", 19]])

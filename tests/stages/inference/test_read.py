@@ -105,7 +105,7 @@ def test_unreadable_plates_give_no_events(monkeypatch):
     monkeypatch.setattr(plates, "draw_plate", typeset)
     options = {"tracks": 12, "seed": 3, "fps": 10.0}
     assert score(PLATES, 16, margin=0.0, **options).wrong >= 2
-    assert score(PLATES, 16, **options).told == 0
+    assert score(PLATES, 16, **options).reported == 0
 
 
 def test_a_perfect_reading_is_final():
