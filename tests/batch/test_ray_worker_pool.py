@@ -33,9 +33,10 @@ from streamkit.core.data import Device
 from streamkit.core.errors import ConfigError, DeviceError, MissingPackage
 from streamkit.runtime.multiprocess.children import ParentConnection
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux", reason="the cluster's nodes are kept on cores as Linux does it"
-)
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="the cluster's nodes are kept on cores as Linux does it"),
+    pytest.mark.alone,  # a node that gets no core for seconds counts as lost
+]
 
 PIPELINE = """
 device: cpu

@@ -28,9 +28,10 @@ from streamkit.serve.sampler import PipelineSampler
 from streamkit.serve.server import address, listen, serving
 from streamkit.serve.token import Token
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux", reason="the cluster's nodes are kept on cores as Linux does it"
-)
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="the cluster's nodes are kept on cores as Linux does it"),
+    pytest.mark.alone,  # a node that gets no core for seconds counts as lost
+]
 
 TOKEN = {"authorization": "Bearer the token of the tests"}
 BACK_S = 15.0
