@@ -308,7 +308,7 @@ def test_an_instance_that_cannot_be_opened_is_opened_once_and_retains_no_frame(r
 
 
 def test_on_error_stop_ends_the_run_after_an_error_in_close(run):
-    with pytest.raises(StreamkitError, match="bad failed as the source (short|long) ended"):
+    with pytest.raises(StreamkitError, match=r"bad failed as the source (short|long) ended"):
         run("{stage: clumsy_frame, does: close, run: {on_error: stop}}")
 
 
