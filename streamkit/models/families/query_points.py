@@ -84,10 +84,12 @@ def _reference_rfdetr_pose(image: PlainImage) -> np.ndarray:
             share = 1 / (1 + math.exp(-logits[query, class_id]))
             points = np.zeros((count, 3))
             if class_id < classes_with_points:
-                own = slots[query].reshape(classes_with_points, count, _VALUES)[class_id]
-                points = np.column_stack([own[:, :2] * image.input_size, 1 / (1 + np.exp(-own[:, 2]))])
-                factor = own[:, 5] ** 2 + np.exp(2 * own[:, 4]) + np.exp(2 * own[:, 6])
-                traces = factor / np.exp(2 * (own[:, 4] + own[:, 6]))
+                class_points = slots[query].reshape(classes_with_points, count, _VALUES)[class_id]
+                points = np.column_stack(
+                    [class_points[:, :2] * image.input_size, 1 / (1 + np.exp(-class_points[:, 2]))]
+                )
+                factor = class_points[:, 5] ** 2 + np.exp(2 * class_points[:, 4]) + np.exp(2 * class_points[:, 6])
+                traces = factor / np.exp(2 * (class_points[:, 4] + class_points[:, 6]))
                 share *= np.average(traces, weights=points[:, 2]) ** -_TRACE_ALPHA
                 share /= 1 + share
             rows.append([*(center - half), *(center + half), share, class_id, *points.ravel()])
