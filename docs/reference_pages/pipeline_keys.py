@@ -8,6 +8,7 @@ from reference_pages.markdown import table, type_of
 from streamkit.config.describe import default_text, kind_of, option_table, paragraphs, type_text
 from streamkit.config.plan import BatchOptions, DeviceOptions, PipelineOptions, RunOptions
 from streamkit.config.schema import json_schema
+from streamkit.config.source_details import SourceDetails
 from streamkit.core.fault_schedule import Fault
 from streamkit.core.stage import Registry, Source, options
 from streamkit.testing.yaml_tests import Expect, ExpectedEvent, GivenFrame, ObjectColumns, WrittenTest
@@ -84,6 +85,7 @@ def page(registry: Registry) -> Iterator[str]:
         (
             ("`uri`", "text", "file, pattern of files, folder, camera or device"),
             ("`stage`", "text", "type of the source; if not set, the address decides"),
+            *((f"`{option.name}`", type_text(option.type), option.help) for option in options(SourceDetails)),
             ("`fault`", "mapping", "faults to inject, for tests; see [fault](stages/fault.md)"),
         ),
     )

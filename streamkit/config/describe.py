@@ -65,8 +65,9 @@ _ALSO = (
     "the previous stage) and `run` (queue, on_error: skip | stop, instances)."
 )
 _ALSO_SOURCE = (
-    "Every source also takes `stage` (its type, if its address does not determine it), and `fault`, which injects "
-    "faults for tests; `explain fault` shows how."
+    "Every source also takes `stage` (its type, if its address does not determine it), `name`, `group`, `site`, `tags` "
+    "and `order` (how people find it on the page), and `fault`, which injects faults for tests; `explain fault` shows "
+    "how."
 )
 _BASES: dict[Any, str] = {
     float: "number",

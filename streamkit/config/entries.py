@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from streamkit.config.plan import DECODE, Config, Insert, RunOptions, SourceConfig, StageConfig, Unread
+from streamkit.config.source_details import DETAIL_KEYS, SourceDetails
 from streamkit.config.validate import OptionValidator
 from streamkit.core.fault_schedule import Fault
 from streamkit.core.stage import BatchStage, Composite, FrameStage, Source, Stage, StreamStage, options
@@ -102,6 +103,7 @@ class Entries:
             return
         named = options.pop("stage", None)
         fault_node = options.pop("fault", None)
+        details = self._details(options, entry, id_)
         self._resolve_path(options, id_)
         fault = None if fault_node is None else self._read_mapping(Fault, fault_node, f"{id_}.fault", "{fail: 5s}")
         if named is None:
@@ -111,15 +113,23 @@ class Entries:
         for source_id, kind, of_address in addresses:
             unread[id_] = kind
             values = None if kind is None else self.validate(kind, replace(entry, value=of_address), id_)
-            if kind is None or values is None:
+            if kind is None or values is None or details is None:
                 return
-            self.config.sources.append(SourceConfig(source_id, kind, values, entry, fault))
+            self.config.sources.append(SourceConfig(source_id, kind, values, entry, fault, details))
             uri = of_address.get("uri")
             if named is None and uri is not None and (text := missing_reason(uri.value)) is not None:
                 missing = uri.problem(f"source {source_id}: {text}{_webcam(options['uri'].value)}")
                 self.config.missing[source_id] = missing
                 self.config.warnings.append(missing)
             del unread[id_]
+
+    def _details(self, options: dict[str, YamlNode], entry: YamlNode, id_: str) -> SourceDetails | None:
+        """Take what people call the source out of its options; None if it is invalid."""
+        written = {key: options.pop(key) for key in DETAIL_KEYS if key in options}
+        if isinstance(tags := written.get("tags"), YamlNode) and isinstance(tags.value, str):
+            written["tags"] = replace(tags, value=[tags])
+        values = self.validate(SourceDetails, replace(entry, value=written), id_)
+        return None if values is None else SourceDetails(**values)
 
     def _addresses(
         self, id_: str, options: dict[str, YamlNode], entry: YamlNode

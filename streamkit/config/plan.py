@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from streamkit.config.alarms import AlarmConfig
+from streamkit.config.source_details import SourceDetails
 from streamkit.core.errors import Problem
 from streamkit.core.fault_schedule import Fault
 from streamkit.core.masking import mask_address
@@ -128,13 +129,14 @@ class Unread(Stage):
 
 @dataclass(slots=True)
 class SourceConfig:
-    """One source: its id, its stage class and options, and the faults that the runner injects."""
+    """One source: its id, its stage class and options, the faults that the runner injects, and what people call it."""
 
     id: str
     type: type[Stage]
     options: dict[str, Any]
     node: YamlNode
     fault: Fault | None = None
+    details: SourceDetails = field(default_factory=SourceDetails)
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 from streamkit.config.alarms import Alarm
 from streamkit.config.entries import INSERTABLE
 from streamkit.config.plan import BatchOptions, DeviceOptions, PipelineOptions, RunOptions
+from streamkit.config.source_details import SourceDetails
 from streamkit.config.validate import model_of
 from streamkit.core.fault_schedule import Fault
 from streamkit.core.options import PluginNames
@@ -124,9 +125,17 @@ def _options(kind: type[Stage]) -> dict[str, Any]:
     reserved = ["fault"] if issubclass(kind, Source) else ["from", "run"]
     reserved += ["insert"] if issubclass(kind, Composite) else []
     schema["properties"] |= {"stage": {"const": kind.name}, **{key: _ref(key) for key in reserved}}
+    if issubclass(kind, Source):
+        schema["properties"] |= _source_details()
     if not schema["required"] and not issubclass(kind, Source):
         schema["type"] = ["object", "null"]
     return schema
+
+
+def _source_details() -> dict[str, Any]:
+    """The keys of a source that tell people what it is."""
+    properties, _ = _properties(SourceDetails, "")
+    return {**properties, "tags": {"description": properties["tags"]["description"], **_single_or_list(_TEXT)}}
 
 
 def _with_plugin_names(schema: dict[str, Any], kind: type[Stage], registry: Registry) -> dict[str, Any]:

@@ -78,10 +78,16 @@ class SourceView:
     `since_s` is the duration of the state, `quiet_s` the seconds since the last frame of a running source if another
     one is due at its usual rate, or null. `fps` is the rate over the last seconds, `latency` p50, p95 and p99 in
     milliseconds for frames with a due time. `packets` is true if clips can be recorded: test patterns and
-    folders of images have no packets.
+    folders of images have no packets. `name` is what people call it, its id if the YAML does not say; `group`,
+    `site`, `tags` and `order` are those of the YAML.
     """
 
     id: str
+    name: str
+    group: str
+    site: str
+    tags: list[str]
+    order: int
     address: str
     options: dict[str, Any]
     kind: str

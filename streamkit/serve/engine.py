@@ -19,6 +19,7 @@ from streamkit.config.diagram import crossings, kind_name
 from streamkit.config.pipeline_config import read_source, source_entry
 from streamkit.config.plan import Graph, Node, SourceConfig
 from streamkit.config.shape_options import SOURCES, shape_options
+from streamkit.config.source_details import SourceDetails
 from streamkit.config.validate import model_of
 from streamkit.core.counters import Counters
 from streamkit.core.errors import ConfigError, OutputError, StreamkitError, describe
@@ -153,9 +154,10 @@ class ServeEngine:
     # ---------------------------------------------------------------------------------------------------- sources
 
     def sources(self, *, addresses: bool = False) -> list[SourceView]:
-        """All sources, in the order they were added; with their masked addresses if `addresses` is set."""
+        """All sources by their `order`, then as they were added; with masked addresses if `addresses` is set."""
         present = [(id_, state) for id_, state in list(self.running.states.items()) if not state.removed]
-        return [self._source(id_, state, addresses=addresses) for id_, state in present]
+        views = [self._source(id_, state, addresses=addresses) for id_, state in present]
+        return sorted(views, key=lambda view: view.order)
 
     def source(self, id_: str, *, addresses: bool = True) -> SourceView:
         """One source, with its masked address if `addresses` is set. Raises RequestRejected if there is none."""
@@ -354,10 +356,16 @@ class ServeEngine:
     def _source(self, id_: str, state: SourceState, *, addresses: bool) -> SourceView:
         config = self._configured(id_)
         uri = str(config.options.get("uri", "")) if config is not None else ""
+        details = config.details if config is not None else SourceDetails()
         quiet_s = self.problems.quiet_s(id_)
         message = mask(state.error or state.message).removeprefix(mask(uri)).lstrip(": ")
         return SourceView(
             id=id_,
+            name=details.name or id_,
+            group=details.group,
+            site=details.site,
+            tags=list(details.tags),
+            order=details.order,
             address=mask(uri) if addresses else "",
             options=_options(config) if addresses and config is not None else {},
             kind=config.type.name if config is not None else "",

@@ -9,11 +9,12 @@ from typing import Any
 
 from streamkit.config.describe import type_text
 from streamkit.config.plan import Config
+from streamkit.config.source_details import SourceDetails
 from streamkit.config.validate import model_of
 from streamkit.core.stage import Source, options
 from streamkit.serve.source_models import SourceOption
 
-COMMON = ("transport", "timeout", "fps", "low_latency", "reconnect")
+COMMON = ("name", "group", "transport", "timeout", "fps", "low_latency", "reconnect")
 """The options that a form shows first."""
 
 _NOT_HERE = frozenset({"uri"})
@@ -26,10 +27,15 @@ def source_options(config: Config) -> dict[str, list[SourceOption]]:
 
 
 def _options(kind: type[Source]) -> list[SourceOption]:
+    form_options = [*_form_options(SourceDetails), *_form_options(kind)]
+    return sorted(form_options, key=lambda option: COMMON.index(option.name) if option.common else len(COMMON))
+
+
+def _form_options(kind: type[Any]) -> list[SourceOption]:
     schema = model_of(kind).json_schema()
     properties = schema.get("properties", {})
     definitions = schema.get("$defs", {})
-    form_options = [
+    return [
         SourceOption(
             option.name,
             option.help,
@@ -41,7 +47,6 @@ def _options(kind: type[Source]) -> list[SourceOption]:
         for option in options(kind)
         if option.name not in _NOT_HERE
     ]
-    return sorted(form_options, key=lambda option: COMMON.index(option.name) if option.common else len(COMMON))
 
 
 def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:

@@ -9,6 +9,7 @@ from support.configs import ROOT, SMALL, _in_the_checkout, config, problems, wit
 
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read, read_source, read_text, source_entry
+from streamkit.config.source_details import SourceDetails
 from streamkit.core.errors import ConfigError
 
 
@@ -206,6 +207,32 @@ def test_the_command_lines_device_overrides_the_files(tmp_path):
 
 
 # ------------------------------------------------------------------------------------ a source that is added later
+
+
+def test_what_people_call_a_source_is_not_passed_to_it():
+    details = "name: North gate, group: entrance, site: plant-a, tags: outdoor, order: 3"
+    pipeline = config(SMALL.replace("samples/street.mp4", f"{{uri: samples/street.mp4, {details}}}"))
+    assert pipeline.problems == []
+    (source,) = pipeline.sources
+    assert source.options == {"uri": "samples/street.mp4"}
+    assert source.details == SourceDetails("North gate", "entrance", "plant-a", ["outdoor"], 3)
+    assert source_entry(source)["name"] == "North gate"
+
+
+@pytest.mark.parametrize(
+    ("details", "message"),
+    [
+        ("name: " + "x" * 81, "a: name must have at most 80 characters, got 81"),
+        ('group: "a\\nb"', "a: group must be one line of printable characters, got 'a\\nb'"),
+        ("tags: ['']", "a: a tag must not be empty; leave it out"),
+        (f"tags: {list(range(1, 22))}", "a.tags.0 must be text"),
+        ("order: first", "a.order must be a whole number"),
+    ],
+    ids=["name", "group", "empty tag", "numbers as tags", "order"],
+)
+def test_invalid_details_of_a_source_are_refused(details, message):
+    (problem, *_) = config(SMALL.replace("samples/street.mp4", f"{{uri: samples/street.mp4, {details}}}")).problems
+    assert problem.text.startswith(message)
 
 
 def test_a_source_is_read_from_plain_values():

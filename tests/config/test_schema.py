@@ -55,6 +55,8 @@ GOOD = {
     "every source form": "sources: {a: x.mp4, b: {uri: 'test://'}, c: {uri: 's/*.png', rate: 5}, "
     "d: {stage: test_pattern, uri: 'test://', pace: realtime}, e: {uri: x.mp4, loop: 3, start: 1min, every: 2}}\n"
     "stages: {jsonl: {path: '-'}}",
+    "names of a source": "sources: {a: {uri: x.mp4, name: Gate, group: g, site: s, tags: [t, u], order: 2}, "
+    "b: {uri: 'test://', tags: t}}\nstages: {jsonl: {path: '-'}}",
     "units": SOURCES + "stages: {jsonl: {path: a.jsonl, rotate: {every: 1h, size: 100MB}}, "
     "video: {path: a.mp4, bitrate: 4M, segment: 90}}",
     "scores by class": DETECT % ", min_score: {car: 0.5}, engine: onnxruntime, precision: f32, min_size: 4.5",

@@ -318,12 +318,12 @@ def test_each_kind_of_source_lists_its_options(server):
     assert next(iter(kinds)) == "source"
     assert {"source", "images", "test_pattern"} <= set(kinds)
     names = [option["name"] for option in kinds["source"]]
-    assert names[:5] == ["transport", "timeout", "fps", "low_latency", "reconnect"]
+    assert names[:7] == ["name", "group", "transport", "timeout", "fps", "low_latency", "reconnect"]
     assert "uri" not in names
     option_by_name = {option["name"]: option for option in kinds["source"]}
     assert option_by_name["transport"]["schema"]["enum"] == ["auto", "tcp", "udp"]
     assert (option_by_name["timeout"]["type"], option_by_name["timeout"]["default"]) == ("duration, such as 10s", 15.0)
-    assert [name for name in names if option_by_name[name]["common"]] == names[:5]
+    assert [name for name in names if option_by_name[name]["common"]] == names[:7]
     assert all(option["help"] and option["type"] for option in kinds["source"])
     reconnect = next(
         variant for variant in option_by_name["reconnect"]["schema"]["anyOf"] if variant.get("type") == "object"

@@ -20,7 +20,7 @@ from streamkit.core.errors import ConfigError, OutputError
 from streamkit.core.masking import mask
 from streamkit.core.text import did_you_mean
 from streamkit.core.timeline import LastFrame
-from streamkit.runtime.control.graph_changes import LiveChanges, copied
+from streamkit.runtime.control.graph_changes import LiveChanges, copied, only_details_differ
 from streamkit.runtime.control.settings import changeable, checked, follow_zones, value_of
 from streamkit.runtime.control.stage_state import CarriedState, StageStateFile
 from streamkit.runtime.control.state_store import StateStore
@@ -158,6 +158,8 @@ class Controls:
     def change(self, source: SourceConfig) -> None:
         """Replace the source with the same id: the old one ends, the new one starts.
 
+        If only its details differ, such as its name, it goes on.
+
         Raises:
             ConfigError: the id is unknown, a sink does not support the new source, or none can be added now.
             OutputError: the state cannot be written.
@@ -166,6 +168,10 @@ class Controls:
             self._change(source)
 
     def _change(self, source: SourceConfig) -> None:
+        before = next((other for other in self.graph.sources if other.id == source.id), None)
+        if before is not None and only_details_differ(before, source):
+            self.graph.sources = [source if other is before else other for other in self.graph.sources]
+            return
         self.sources.check_open(source.id)  # before the old one ends
         others = [other for other in self.graph.sources if other.id != source.id]
         sources = with_source(replace(self.graph, sources=others), source)

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from streamkit.config.pipeline_config import source_entry
 from streamkit.config.plan import Graph, Node, SourceConfig
+from streamkit.config.source_details import DETAIL_KEYS
 from streamkit.core.errors import StreamkitError
 from streamkit.core.stage import Stage
 from streamkit.rules.scope import Scope
@@ -196,6 +197,12 @@ def changed_options(before: SourceConfig, after: SourceConfig) -> list[str]:
     old = source_entry(before)
     new = source_entry(after)
     return [name for name in {**old, **new} if old.get(name) != new.get(name)]
+
+
+def only_details_differ(before: SourceConfig, after: SourceConfig) -> bool:
+    """Whether two entries of a source differ in what people call it and in nothing else."""
+    changed_keys = set(changed_options(before, after))
+    return before.type is after.type and bool(changed_keys) and changed_keys <= set(DETAIL_KEYS)
 
 
 def copied(graph: Graph) -> Graph:

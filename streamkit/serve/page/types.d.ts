@@ -279,6 +279,11 @@ export interface SourceTimeline {
 
 export interface SourceView {
   id: string;
+  name: string;
+  group: string;
+  site: string;
+  tags: string[];
+  order: number;
   address: string;
   options: Record<string, any>;
   kind: string;

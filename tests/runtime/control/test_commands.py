@@ -12,7 +12,7 @@ from support.cameras import HOLD, WRITTEN, going, pipeline, registry, source, un
 from support.messages import collect
 
 from streamkit.config.graph import build
-from streamkit.config.pipeline_config import read_text
+from streamkit.config.pipeline_config import read_source, read_text
 from streamkit.core.data import Device
 from streamkit.core.errors import ConfigError
 from streamkit.core.stage import Collecting, Sink, stage
@@ -73,6 +73,18 @@ def test_a_changed_source_continues_under_its_id():
     assert len(starts) >= 5
     runs = [WRITTEN["a"][i:j] for i, j in zip(starts, [*starts[1:], None], strict=True)]
     assert all(run == list(range(len(run))) for run in runs)
+
+
+def test_a_source_that_only_gets_another_name_goes_on():
+    running, _ = pipeline("sources: {a: {stage: camera, name: Gate}}\nstages: {note: {}}")
+    with going(running):
+        until(lambda: len(WRITTEN.get("a", [])) > 3)
+        (renamed,) = read_source(running.graph.config, "a", {"stage": "camera", "name": "North gate", "tags": ["x"]})
+        running.change(renamed)
+        so_far = len(WRITTEN["a"])
+        until(lambda: len(WRITTEN["a"]) > so_far + 3)
+        assert [config.details.name for config in running.graph.sources] == ["North gate"]
+    assert WRITTEN["a"] == list(range(len(WRITTEN["a"])))
 
 
 def test_impossible_changes_are_refused(tmp_path):
