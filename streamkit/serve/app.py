@@ -34,6 +34,7 @@ from streamkit.serve.routes.alarms import add_alarms
 from streamkit.serve.routes.charts import add_charts
 from streamkit.serve.routes.common import error_reply
 from streamkit.serve.routes.config import add_config, add_differences, add_shapes
+from streamkit.serve.routes.counts import add_counts
 from streamkit.serve.routes.events import add_events
 from streamkit.serve.routes.images import add_images
 from streamkit.serve.routes.live import add_live
@@ -109,6 +110,7 @@ def create_app(
     add_logs(api, engine)
     add_events(api, engine, viewers)
     add_charts(api, engine)
+    add_counts(api, engine)
     add_config(api, engine)
     add_differences(api, engine)
     add_shapes(api, engine)

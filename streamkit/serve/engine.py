@@ -163,6 +163,20 @@ class ServeEngine:
         """One source, with its masked address if `addresses` is set. Raises RequestRejected if there is none."""
         return self._source(id_, self.state(id_), addresses=addresses)
 
+    def source_ids(self) -> list[str]:
+        """The ids of the sources, in the order they were added."""
+        return [id_ for id_, state in list(self.running.states.items()) if not state.removed]
+
+    def source_name(self, id_: str) -> str:
+        """What people call a source; its id if it has no name or is not there."""
+        config = self._configured(id_)
+        return (config.details.name if config is not None else "") or id_
+
+    def ran_since(self, id_: str, time_s: float) -> bool:
+        """Whether a source has been running without a break since a time in seconds since 1970."""
+        state = self.running.states.get(id_)
+        return state is not None and not state.removed and state.state == "running" and state.since_s <= time_s
+
     def state(self, id_: str) -> SourceState:
         """A source's state. Raises RequestRejected if there is none."""
         state = self.running.states.get(id_)

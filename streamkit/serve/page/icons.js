@@ -8,6 +8,7 @@ const PATHS = {
   live: "M3 6h13v12H3zM16 10l5-3v10l-5-3",
   events: "M5 6h14M5 12h14M5 18h9",
   charts: "M4 20V10M10 20V4M16 20v-7M21 20H3",
+  counts: "M4 20V12h3v8M10.500 20V5h3v15M17 20v-6h3v6M3 20h18",
   zones: "M5 8l8-4 6 7-4 8-9-2z",
   alarms: "M6 17V11a6 6 0 0 1 12 0v6l1.5 2h-15zM10 21h4",
   pipeline: "M3 9h5v6H3zM16 4h5v6h-5zM16 14h5v6h-5zM8 12h4M12 7v10M12 7h4M12 17h4",

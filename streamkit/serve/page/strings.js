@@ -6,6 +6,7 @@ import charts from "./strings/en/charts.js";
 import common from "./strings/en/common.js";
 import config from "./strings/en/config.js";
 import controls from "./strings/en/controls.js";
+import counts from "./strings/en/counts.js";
 import events from "./strings/en/events.js";
 import live from "./strings/en/live.js";
 import logs from "./strings/en/logs.js";
@@ -15,7 +16,7 @@ import zones from "./strings/en/zones.js";
 
 /** @type {Record<string, string>} */
 const TEXTS = {
-  ...access, ...alarms, ...charts, ...common, ...config, ...controls, ...events, ...live, ...logs, ...pipeline, ...sources,
+  ...access, ...alarms, ...charts, ...common, ...config, ...controls, ...counts, ...events, ...live, ...logs, ...pipeline, ...sources,
   ...zones,
 };
 

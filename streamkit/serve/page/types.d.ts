@@ -68,6 +68,24 @@ export interface ConfigView {
   read_only: string;
 }
 
+export interface CountRow {
+  source: string;
+  name: string;
+  stage: string;
+  area: string;
+  kind: string;
+  label: string;
+  values: number[];
+  before: number[];
+}
+
+export interface CountsView {
+  step: string;
+  zone: string;
+  edges: number[];
+  rows: CountRow[];
+}
+
 export interface Credentials {
   token: string;
 }
@@ -143,6 +161,13 @@ export interface HTTPValidationError {
   detail?: ValidationError[];
 }
 
+export interface HeatMapView {
+  source: string;
+  name: string;
+  stage: string;
+  time_s: number;
+}
+
 export interface LogMessage {
   number: number;
   time_s: number;
@@ -161,6 +186,16 @@ export interface NewSource {
 export interface NewToken {
   name: string;
   role: "viewer" | "operator" | "admin";
+}
+
+export interface OccupancyView {
+  source: string;
+  name: string;
+  stage: string;
+  area: string;
+  count: number | null;
+  since_s: number;
+  peak_today: number;
 }
 
 export interface PipelineProblem {

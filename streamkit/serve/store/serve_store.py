@@ -21,7 +21,8 @@ from streamkit.core.errors import StreamkitError, describe
 from streamkit.core.logs import LogOnce
 from streamkit.runtime.execution.future import PeriodicTimer
 from streamkit.runtime.preview.gallery import Gallery, GalleryEvent
-from streamkit.serve.store import event_table, sample_table
+from streamkit.serve.store import count_table, event_table, sample_table
+from streamkit.serve.store.count_table import CountedArea, CountSeries, CountTally, Occupancy
 from streamkit.serve.store.database import ServeDatabase, used_bytes
 from streamkit.serve.store.event_table import EventQuery, StoredEvent
 from streamkit.serve.store.media_links import MediaLinks
@@ -86,6 +87,7 @@ class ServeStore:
         self._mask_unwritten = False
         self._events: deque[GalleryEvent] = deque()
         self._samples: deque[tuple[float, Sequence[MetricSample]]] = deque()
+        self._tally = CountTally()
         self._gallery: Gallery | None = None
         self._links = MediaLinks()
         self._connection: sqlite3.Connection | None = None
@@ -128,6 +130,7 @@ class ServeStore:
 
     def _take(self, events: Sequence[GalleryEvent]) -> None:
         """Queue events; called on the pipeline's threads."""
+        self._tally.take(events)
         for event in events:
             waiting = len(self._events)
             if waiting >= _MAX_EVENTS:
@@ -165,10 +168,11 @@ class ServeStore:
         if self._sampler is not None and now_s >= self._sample_s:
             self._sample_s = now_s + SAMPLE_EVERY_S
             self._sample(self._sampler)
+        self._tally.add_up()
         if now_s < self._retry_s:
             return
         try:
-            while self._events or self._samples or self._mask_unwritten:
+            while self._events or self._samples or self._mask_unwritten or self._tally.waiting:
                 self._write()
             if now_s >= self._tidy_s:
                 self._tidy_s = now_s + _TIDY_EVERY_S
@@ -219,6 +223,9 @@ class ServeStore:
                 sample_table.add_samples(connection, time_s, some)
             if mask is not None:
                 event_table.add_mask(connection, *mask)
+            self._tally.add_up()
+            self._tally.write(connection)
+        self._tally.written()
         if mask == (self._masked_from, self._hidden):
             self._mask_unwritten = False
         for queue, written in ((self._events, events), (self._samples, samples)):
@@ -241,6 +248,7 @@ class ServeStore:
         with connection:
             self._removed("age", *event_table.remove_before(connection, now_s - self._keep_events_s))
             sample_table.thin(connection, now_s)
+            count_table.remove_before(connection, now_s - count_table.KEEP_S)
         if used_bytes(connection) > self._keep_bytes:
             with connection:
                 for events, images in event_table.remove_oldest(connection):
@@ -304,6 +312,20 @@ class ServeStore:
         with self._reading() as connection:
             return step_s, sample_table.find_series(connection, name, source, from_s, to_s, step_s)
 
+    def count_series(self, edges_s: Sequence[float], source: str | None, by_label: bool) -> list[CountSeries]:
+        """The counts of lines and zones between each two edges; see `count_table.find_counts`."""
+        with self._reading() as connection:
+            return count_table.find_counts(connection, edges_s, source, by_label)
+
+    def peaks(self, from_s: float) -> dict[CountedArea, int]:
+        """The highest number of objects in each zone since a time in seconds since 1970."""
+        with self._reading() as connection:
+            return count_table.find_peaks(connection, from_s)
+
+    def occupancy(self) -> list[Occupancy]:
+        """The latest number of objects in each zone since the server started."""
+        return self._tally.occupancy()
+
     def last_of_node(self, node: str) -> int:
         """The number that the latest event of a cluster's node has there: `node_event` of its data; 0 if none."""
         with self._reading() as connection:
@@ -325,9 +347,5 @@ class ServeStore:
 
 def _counts(event: Event) -> list[MetricSample]:
     """What an event adds to the counts of lines and zones."""
-    place = event.data.get("line", event.data.get("zone", event.stage))
-    if event.kind == "crossed" and isinstance(event.data.get("direction"), str):
-        return [MetricSample("counts", event.source, f"{place} {event.data['direction']}", 1.0)]
-    if event.kind in ("entered", "left") and "count" in event.data:
-        return [MetricSample("counts", event.source, f"{place} {event.kind}", 1.0)]
-    return []
+    key = count_table.counted(event)
+    return [] if key is None else [MetricSample("counts", event.source, f"{key.area.area} {key.kind}", 1.0)]

@@ -22,6 +22,7 @@ export const VIEWS = [
   { name: "events", title: t("events.title"), load: () => import("./events.js") },
   { name: "alarms", title: t("alarms.title"), load: () => import("./alarms.js") },
   { name: "charts", title: t("charts.title"), load: () => import("./charts.js") },
+  { name: "counts", title: t("counts.title"), load: () => import("./counts.js") },
   { name: "sources", title: t("sources.title"), load: () => import("./sources.js") },
   { name: "zones", title: t("zones.title"), load: () => import("./zones.js") },
   { name: "pipeline", title: t("pipeline.title"), load: () => import("./pipeline.js") },
