@@ -81,7 +81,7 @@ def test_the_keyboard_reads_each_period_and_opens_the_table(open_page, server):
     expect(door(page).locator("output")).to_contain_text("in 6, out 2")
     door(page).locator("summary").focus()
     page.keyboard.press("Enter")
-    assert door(page).locator("tbody tr").count() in (23, 24, 25)
+    expect(door(page).locator("tbody tr").nth(22)).to_be_visible()
 
 
 def test_the_csv_has_what_is_shown(open_page, server):

@@ -58,7 +58,7 @@ class CountSeries(NamedTuple):
     values: list[int]
 
 
-class Occupancy(NamedTuple):
+class ZoneOccupancy(NamedTuple):
     """How many objects are in a zone, and since when in seconds since 1970."""
 
     area: CountedArea
@@ -91,7 +91,7 @@ class CountTally:
         self._events: deque[GalleryEvent] = deque()
         self._counts: Counter[tuple[int, CountKey]] = Counter()
         self._peaks: dict[tuple[int, CountedArea], int] = {}
-        self._occupancy: dict[CountedArea, Occupancy] = {}
+        self._occupancy: dict[CountedArea, ZoneOccupancy] = {}
 
     @property
     def waiting(self) -> bool:
@@ -112,7 +112,7 @@ class CountTally:
             self._counts[at_s, key] += 1
             if key.kind in ("entered", "left"):
                 count = int(event.event.data["count"])
-                self._occupancy[key.area] = Occupancy(key.area, count, event.time_s)
+                self._occupancy[key.area] = ZoneOccupancy(key.area, count, event.time_s)
                 self._peaks[at_s, key.area] = max(count, self._peaks.get((at_s, key.area), 0))
 
     def write(self, connection: sqlite3.Connection) -> None:
@@ -131,7 +131,7 @@ class CountTally:
         self._counts.clear()
         self._peaks.clear()
 
-    def occupancy(self) -> list[Occupancy]:
+    def occupancy(self) -> list[ZoneOccupancy]:
         """The latest number of objects in each zone since the server started."""
         return list(self._occupancy.values())
 

@@ -22,7 +22,7 @@ from streamkit.core.logs import LogOnce
 from streamkit.runtime.execution.future import PeriodicTimer
 from streamkit.runtime.preview.gallery import Gallery, GalleryEvent
 from streamkit.serve.store import count_table, event_table, sample_table
-from streamkit.serve.store.count_table import CountedArea, CountSeries, CountTally, Occupancy
+from streamkit.serve.store.count_table import CountedArea, CountSeries, CountTally, ZoneOccupancy
 from streamkit.serve.store.database import ServeDatabase, used_bytes
 from streamkit.serve.store.event_table import EventQuery, StoredEvent
 from streamkit.serve.store.media_links import MediaLinks
@@ -322,7 +322,7 @@ class ServeStore:
         with self._reading() as connection:
             return count_table.find_peaks(connection, from_s)
 
-    def occupancy(self) -> list[Occupancy]:
+    def occupancy(self) -> list[ZoneOccupancy]:
         """The latest number of objects in each zone since the server started."""
         return self._tally.occupancy()
 
