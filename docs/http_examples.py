@@ -50,7 +50,8 @@ def main() -> None:
             with served(PIPELINE, folder, path=folder / "pipeline.yaml") as server:
                 server.until(lambda: [event for event in server.client.get(f"{API}/events").json() if event["clip"]])
                 server.until(lambda: server.client.get(f"{API}/alarms").json()[0]["raised"])
-                server.until(lambda: all(server.client.get(f"{API}/{path}").json() for path in ("occupancy", "heatmaps")))
+                for path in ("occupancy", "heatmaps"):
+                    server.until(lambda path=path: server.client.get(f"{API}/{path}").json())
                 examples = _record_examples(server)
         finally:
             os.chdir(before)
@@ -74,7 +75,9 @@ def _record_examples(server: Any) -> dict[str, dict[str, Any]]:
 
     for path in ("/live", "/ready", f"{API}/status", f"{API}/sources", f"{API}/stages", f"{API}/source-options"):
         ask("GET", path)
-    for path in ("problems", "alarms", "alarms/history", "logs", "events/names", "events/store", "audit", "counts", "occupancy", "heatmaps"):
+    for path in ("problems", "alarms", "alarms/history", "logs", "events/names", "events/store", "audit"):
+        ask("GET", f"{API}/{path}")
+    for path in ("counts", "occupancy", "heatmaps"):
         ask("GET", f"{API}/{path}")
     ask("POST", f"{API}/alarms/{{name}}/acknowledge", {"source": "pipeline"}, name="up")
     ask("POST", f"{API}/problems/acknowledge", {"id": "alarm:up"})
