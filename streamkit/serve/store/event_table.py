@@ -14,6 +14,7 @@ from streamkit.core.data import Event
 from streamkit.core.records import as_json
 from streamkit.core.sentences import event_label, plain, sentence
 from streamkit.runtime.preview.gallery import GalleryEvent
+from streamkit.serve.store.review_table import KEPT_EVENTS
 
 _COLUMNS = "e.number, time_s, source, stage, kind, frame, pts_s, track_id, data, clip, clip_s, snapshot"
 _MAX_WORDS = 2000  # characters of an event's data that can be searched
@@ -255,10 +256,14 @@ def last_of_node(connection: sqlite3.Connection, node: str) -> int:
 
 
 def remove_before(connection: sqlite3.Connection, time_s: float) -> tuple[int, int]:
-    """Remove events and images that are older; return how many of each."""
-    events = connection.execute("DELETE FROM events WHERE time_s < ?", (time_s,)).rowcount
-    first = "(SELECT COALESCE(MIN(number), 9e18) FROM events)"  # an image has the number of its first event
-    images = connection.execute(f"DELETE FROM images WHERE id < {first}").rowcount
+    """Remove events and images that are older, but for those of kept items; return how many of each."""
+    events = connection.execute(
+        f"DELETE FROM events WHERE time_s < ? AND number NOT IN ({KEPT_EVENTS})", (time_s,)
+    ).rowcount
+    # an image has the number of its first event
+    first = f"(SELECT COALESCE(MIN(number), 9e18) FROM events WHERE number NOT IN ({KEPT_EVENTS}))"
+    shown = "(SELECT image FROM events WHERE image IS NOT NULL)"
+    images = connection.execute(f"DELETE FROM images WHERE id < {first} AND id NOT IN {shown}").rowcount
     return events, images
 
 
