@@ -196,18 +196,28 @@ def _key(event: Event) -> str:
     return json.dumps([event.source, event.stage, str(event.data.get("rule", ""))])
 
 
+def clean(value: Any) -> str:
+    """The text of a value, without what UTF-8 has not."""
+    return str(value).encode("utf-8", "replace").decode()
+
+
+def _label(event: Event) -> str | None:
+    label = event_label(event)
+    return None if label is None else clean(label)
+
+
 def _insert(connection: sqlite3.Connection, gallery_event: GalleryEvent, key: str, severity: Severity) -> int | None:
     event = gallery_event.event
     image = gallery_event.number if gallery_event.jpeg is not None else None
     row = {
         "key": key,
-        "source": event.source,
-        "stage": event.stage,
-        "kind": event.kind,
-        "label": event_label(event),
-        "track_id": event.track_id,
+        "source": clean(event.source),
+        "stage": clean(event.stage),
+        "kind": clean(event.kind),
+        "label": _label(event),
+        "track_id": None if event.track_id is None else int(event.track_id),
         "severity": severity,
-        "text": sentence(event),
+        "text": clean(sentence(event)),
         "started_s": gallery_event.time_s,
         "ended_s": gallery_event.time_s,
         "events": 1,
@@ -238,13 +248,14 @@ def _extend(
         changes["box"] = None if gallery_event.box is None else json.dumps(gallery_event.box)
     raised = severity == "alert" and severity_before != "alert"
     if raised:  # it is open again, also if someone has reviewed it as a notice
-        changes |= {"severity": "alert", "stage": event.stage, "kind": event.kind, "text": sentence(event)}
+        changes |= {"severity": "alert", "stage": clean(event.stage), "kind": clean(event.kind)}
+        changes["text"] = clean(sentence(event))
         changes |= {"number": gallery_event.number, "reviewed_by": None, "reviewed_s": None}
     texts = ", ".join(f"{name} = :{name}" for name in changes)
     connection.execute(
         f"UPDATE review_items SET {texts}, events = events + 1, ended_s = MAX(ended_s, :time_s), "
         "label = COALESCE(label, :label) WHERE id = :id",
-        {**changes, "time_s": gallery_event.time_s, "label": event_label(event), "id": id_},
+        {**changes, "time_s": gallery_event.time_s, "label": _label(event), "id": id_},
     )
     connection.execute("INSERT OR IGNORE INTO review_events VALUES (?, ?)", (gallery_event.number, id_))
     return int(id_) if raised else None
@@ -329,6 +340,12 @@ def remove_before(connection: sqlite3.Connection, time_s: float) -> None:
     old = "SELECT id FROM review_items WHERE ended_s < ? AND NOT kept"
     connection.execute(f"DELETE FROM review_events WHERE item IN ({old})", (time_s,))
     connection.execute("DELETE FROM review_items WHERE ended_s < ? AND NOT kept", (time_s,))
+
+
+def remove_without_events(connection: sqlite3.Connection) -> None:
+    """Delete the items whose events were all removed, unless they are kept."""
+    connection.execute("DELETE FROM review_events WHERE number NOT IN (SELECT number FROM events)")
+    connection.execute("DELETE FROM review_items WHERE NOT kept AND id NOT IN (SELECT item FROM review_events)")
 
 
 KEPT_EVENTS = "SELECT review_events.number FROM review_events JOIN review_items ON item = id WHERE kept"
