@@ -198,6 +198,11 @@ export interface OccupancyView {
   peak_today: number;
 }
 
+export interface OpenCounts {
+  alert: Record<string, number>;
+  notice: Record<string, number>;
+}
+
 export interface PipelineProblem {
   id: string;
   severity: "error" | "warning";
@@ -225,6 +230,45 @@ export interface RaisedAlarm {
   since_s: number;
   text: string;
   acknowledged: boolean;
+}
+
+export interface ReviewChange {
+  reviewed?: boolean | null;
+  kept?: boolean | null;
+  comment?: string | null;
+}
+
+export interface ReviewDetail {
+  item: ReviewView;
+  events: number[];
+}
+
+export interface ReviewView {
+  id: number;
+  source: string;
+  name: string;
+  stage: string;
+  kind: string;
+  label: string | null;
+  track_id: number | null;
+  severity: "alert" | "notice";
+  text: string;
+  started_s: number;
+  ended_s: number;
+  events: number;
+  number: number;
+  image: boolean;
+  box: [number, number, number, number] | null;
+  path: [number, number, number][];
+  reviewed_by: string | null;
+  reviewed_s: number | null;
+  kept: boolean;
+  comment: string;
+}
+
+export interface ReviewedItems {
+  ids: number[];
+  reviewed?: boolean;
 }
 
 export interface SeriesValues {
