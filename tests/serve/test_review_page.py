@@ -59,13 +59,12 @@ def items(server):
     tracks = int(time.monotonic() * 1000) % 10**9
     now_s = time.time() - 20
     gallery = server.engine.gallery
+    red = frame((0, 0, 200))
     for place, box in enumerate(BOXES):
         kind = "raised" if place == 0 else "entered"
         data = {"rule": "van", "values": {}, "since_s": 0.0} if place == 0 else {"zone": "yard", "count": 1}
         stage = "van" if place == 0 else "zone"
-        gallery.add_events(
-            now_s + 2 * place, [event(kind, stage, tracks, label="car", **data)], frame((0, 0, 200)), [box]
-        )
+        gallery.add_events(now_s + 2 * place, [event(kind, stage, tracks, label="car", **data)], red, [box])
     for place in (1, 2):
         crossed = event("crossed", "line", tracks + place, direction="in", label="person")
         gallery.add_events(now_s + 10 + place, [crossed], frame((0, 200, 0)), [BOXES[0]])
@@ -85,6 +84,7 @@ def test_alerts_come_first_and_a_mark_takes_them_off_the_list(open_page, server)
     page.get_by_role("tab", name="Notices (2)").click()
     expect(cards(page)).to_have_count(2)
     page.get_by_role("tab", name="Alerts (1)").click()
+    expect(cards(page)).to_have_count(1)
     page.locator(".mark").click()
     expect(cards(page)).to_have_count(0)
     expect(page.locator('#views a[data-view="review"] .problem-count')).to_have_text("")
@@ -177,6 +177,12 @@ def test_the_view_is_accessible_and_nothing_is_cut(open_page, server, size, sche
         expect(page.locator(".review-picture polyline")).to_be_attached()
     page.wait_for_timeout(300)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    cut = page.evaluate("""() => {
+      const right = document.querySelector(".review-view").getBoundingClientRect().right;
+      return [...document.querySelectorAll(".review-view :is(input, select, label, button)")]
+        .filter((element) => element.getBoundingClientRect().right > right + 1).map((element) => element.outerHTML);
+    }""")
+    assert cut == []
     if SHOTS:
         page.screenshot(path=f"{SHOTS}/review-{scheme}.png")
     found = Axe().run(page)
