@@ -1,7 +1,6 @@
 // Shows alerts that the server sends, also while the page is closed, and opens the page at the item.
 
-/** What a service worker has beside what a page has. @type {any} */
-const worker = self;
+const worker = /** @type {any} */ (self); // it has more than a page has
 
 worker.addEventListener("push", (/** @type {any} */ event) => {
   const { title, body, url, tag, time_s } = event.data.json();
