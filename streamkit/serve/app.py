@@ -115,7 +115,7 @@ def create_app(
     add_logs(api, engine)
     add_events(api, engine, viewers)
     add_review(api, engine)
-    add_push(api, engine, _push_center(engine, access, data, push_services))
+    add_push(api, engine, _push_center(engine, access, push_services))
     add_charts(api, engine)
     add_counts(api, engine)
     add_config(api, engine)
@@ -139,19 +139,14 @@ def create_app(
     return app
 
 
-def _push_center(engine: ServeEngine, access: Access, data: Path, services: Collection[str]) -> PushCenter:
+def _push_center(engine: ServeEngine, access: Access, services: Collection[str]) -> PushCenter:
     """What sends the alerts of the store to browsers, while the engine is observed."""
 
     def may_see(key: str, source: str) -> bool:
         return any(token.key == key for token in access.tokens())
 
-    def is_open(id_: int) -> bool:
-        item = engine.store.review_item(id_)
-        return item is not None and item.reviewed_s is None
-
-    push = engine.push = PushCenter(data, may_see, engine.source_name, services, is_open)
+    push = engine.push = PushCenter(engine.store, may_see, engine.source_name, services)
     engine.store.on_alert = push.announce
-    push.start()
     return push
 
 

@@ -118,10 +118,9 @@ class ServeEngine:
     def observing(self) -> Iterator[None]:
         """Keep the messages of the run, and look for problems and at the load once a second, while the block runs."""
         with self.messages.receiving():
-            with PeriodicTimer(_OBSERVE_EVERY_S, self.observe):
+            sending = contextlib.nullcontext() if self.push is None else self.push.sending()
+            with PeriodicTimer(_OBSERVE_EVERY_S, self.observe), sending:
                 yield
-            if self.push is not None:
-                self.push.close()
             if self.audit is not None:
                 self.audit.close()
 

@@ -2,30 +2,31 @@
 """Web Push (RFC 8030, 8291, 8292): alerts on telephones and desktops, also while the page is closed.
 
 A browser subscribes and gives the address of its maker's push service; the server sends an encrypted message there for
-each alert. Messages go out on a thread of their own, so that no slow service delays the store.
+each alert. Messages go out on a thread of their own, so that no slow service delays the store, which keeps the
+subscriptions and the server's key.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
-import queue
-import threading
 import time
-from collections.abc import Callable, Collection
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
 from streamkit.core.counters import Counters
 from streamkit.core.errors import describe, needs
 from streamkit.core.logs import LogOnce
-from streamkit.emit.segment_file import open_private
-from streamkit.runtime.execution.future import start
+from streamkit.runtime.execution.future import PeriodicTimer
 from streamkit.serve.api_models import RequestRejected
+from streamkit.serve.store import push_table
+from streamkit.serve.store.push_table import Quiet, Subscription
 from streamkit.serve.store.review_table import ReviewItem
+from streamkit.serve.store.serve_store import ServeStore
 
 logger = logging.getLogger(__name__)
 
@@ -40,50 +41,17 @@ _WAITING = 1000  # messages
 _TTL_S = 3600
 _TIMEOUT_S = 10.0
 _GONE = (404, 410)
-_ESCALATE_EVERY_S = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Subscription:
-    """A browser that wants alerts.
-
-    Attributes:
-        endpoint: the address at its push service; a secret, as whoever has it can send.
-        p256dh: its public key, in base64.
-        auth: its shared secret, in base64.
-        owner: name of the person.
-        key: key of the person's token or account, which ends with it.
-    """
-
-    endpoint: str
-    p256dh: str
-    auth: str
-    owner: str
-    key: str
-
-
-@dataclass(slots=True)
-class Quiet:
-    """What is silenced, and when alerts are sent again.
-
-    Attributes:
-        until_s: by source, or "" for all, the time in seconds since 1970 until which nothing is sent.
-        escalate_s: seconds after which an alert that nobody has reviewed is sent once more; None for never.
-    """
-
-    until_s: dict[str, float]
-    escalate_s: float | None = None
+_SEND_EVERY_S = 0.5
 
 
 class PushCenter:
     """Sends alerts to the browsers that have subscribed. Thread-safe.
 
     Args:
-        folder: the server's data folder; it keeps the key and the subscriptions, for their owner only.
-        may_see: whether the owner of a key may still see a source.
+        store: keeps the key, the subscriptions, and what is silenced.
+        may_see: whether the owner of a key may see a source.
         name_of: what people call a source.
         services: hosts of push services beyond `SERVICES`; an address with http:// is accepted for these only.
-        is_open: whether an alert is still not reviewed.
         clock: seconds since 1970.
 
     Attributes:
@@ -92,27 +60,21 @@ class PushCenter:
 
     def __init__(
         self,
-        folder: Path,
+        store: ServeStore,
         may_see: Callable[[str, str], bool],
         name_of: Callable[[str], str],
         services: Collection[str] = (),
-        is_open: Callable[[int], bool] = lambda id_: True,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.counts = Counters()
-        self._key_file = folder / "push_key.pem"
-        self._file = folder / "push.json"
+        self._store = store
         self._may_see = may_see
         self._name_of = name_of
         self._services = tuple(services)
-        self._is_open = is_open
         self._clock = clock
-        self._lock = threading.Lock()
-        self._messages: queue.Queue[tuple[ReviewItem, bool] | None] = queue.Queue(_WAITING)
+        self._messages: deque[tuple[ReviewItem, bool]] = deque()
         self._sent: dict[int, tuple[float, ReviewItem]] = {}
         self._warn = LogOnce(logger.warning)
-        self._subscriptions, self._quiet = self._read()
-        self._thread: threading.Thread | None = None
 
     # ------------------------------------------------------------------------------------------------- subscriptions
 
@@ -121,12 +83,14 @@ class PushCenter:
 
         Raises:
             MissingPackage: pywebpush is not installed.
+            StoreUnreadable: the store cannot be read or written.
         """
         from base64 import urlsafe_b64encode
 
+        vapid = self._vapid()
         from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-        point = self._vapid().public_key.public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+        point = vapid.public_key.public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
         return urlsafe_b64encode(point).rstrip(b"=").decode()
 
     def subscribe(self, subscription: Subscription) -> None:
@@ -134,108 +98,81 @@ class PushCenter:
 
         Raises:
             RequestRejected: its address is not one of a push service, or there are 200 subscriptions.
-            OutputError: the data folder cannot be written.
+            StoreUnreadable: the store cannot be written.
         """
         check_endpoint(subscription.endpoint, self._services)
-        with self._lock:
-            others = [known for known in self._subscriptions if known.endpoint != subscription.endpoint]
-            if len(others) >= MAX_SUBSCRIPTIONS:
-                raise RequestRejected(409, f"{MAX_SUBSCRIPTIONS} browsers get alerts, the maximum; end one there first")
-            self._subscriptions = [*others, subscription]
-            self._write()
+        if not self._store.change(lambda connection: push_table.add(connection, subscription, MAX_SUBSCRIPTIONS)):
+            raise RequestRejected(409, f"{MAX_SUBSCRIPTIONS} browsers get alerts, the maximum; end one there first")
 
     def unsubscribe(self, endpoint: str) -> None:
-        """Remove a browser."""
-        with self._lock:
-            self._subscriptions = [known for known in self._subscriptions if known.endpoint != endpoint]
-            self._write()
+        """Remove a browser. Raises StoreUnreadable."""
+        self._store.change(lambda connection: push_table.remove(connection, endpoint))
 
     def subscribed(self, key: str) -> int:
-        """How many browsers the owner of a key has subscribed."""
-        return sum(known.key == key for known in self._subscriptions)
+        """How many browsers the owner of a key has subscribed. Raises StoreUnreadable."""
+        return sum(subscription.key == key for subscription in self._subscriptions())
+
+    def _subscriptions(self) -> list[Subscription]:
+        return self._store.read(push_table.subscriptions)
 
     # ---------------------------------------------------------------------------------------------------- silence
 
-    @property
     def quiet(self) -> Quiet:
-        """What is silenced now."""
+        """What is silenced now, and when alerts are sent again. Raises StoreUnreadable."""
+        stored = self._store.read(push_table.quiet)
         now_s = self._clock()
-        return Quiet({source: s for source, s in self._quiet.until_s.items() if s > now_s}, self._quiet.escalate_s)
+        until_s = {source: end_s for source, end_s in stored.until_s.items() if end_s > now_s}
+        return Quiet(until_s, stored.escalate_s)
 
     def silence(self, source: str, until_s: float) -> None:
         """Send nothing about a source, or with "" about all, until a time in seconds since 1970; 0 ends it."""
-        with self._lock:
-            self._quiet = self.quiet
-            self._quiet.until_s.pop(source, None)
-            if until_s > self._clock():
-                self._quiet.until_s[source] = until_s
-            self._write()
+        self._store.change(lambda connection: push_table.silence(connection, source, until_s))
 
     def escalate_after(self, seconds: float | None) -> None:
-        """Send an alert once more if nobody has reviewed it within this time; None ends this."""
-        with self._lock:
-            self._quiet.escalate_s = seconds
-            self._write()
+        """Send an alert once more if no one has reviewed it within this time; None ends this."""
+        self._store.change(lambda connection: push_table.escalate_after(connection, seconds))
 
     # ---------------------------------------------------------------------------------------------------- sending
 
     def announce(self, item: ReviewItem) -> None:
         """Send an alert to all who may see its source; returns at once."""
-        self._offer(item, again=False)
-
-    def _offer(self, item: ReviewItem, *, again: bool) -> None:
-        quiet = self.quiet.until_s
-        if "" in quiet or item.source in quiet:
-            self.counts.add("alerts not sent: silenced")
-            return
-        try:
-            self._messages.put_nowait((item, again))
-        except queue.Full:
+        if len(self._messages) >= _WAITING:
             self.counts.add("alerts not sent: too many wait")
+        else:
+            self._messages.append((item, False))
 
-    def start(self) -> None:
-        """Start the thread that sends."""
-        self._thread = start("push", self._run)
+    @contextlib.contextmanager
+    def sending(self) -> Iterator[None]:
+        """Send what is announced, while the block runs, on a thread."""
+        with PeriodicTimer(_SEND_EVERY_S, self.send_due):
+            yield
 
-    def close(self) -> None:
-        """End the thread; what still waits is not sent."""
-        if self._thread is not None:
-            with self._messages.mutex:
-                self._messages.queue.clear()
-            self._messages.put(None)
-            self._thread.join(_TIMEOUT_S + 1)
+    def send_due(self) -> None:
+        """Send what waits, and again what no one has reviewed for too long."""
+        try:
+            quiet = self.quiet()
+            self._escalate(quiet)
+            while self._messages:
+                item, again = self._messages.popleft()
+                if "" in quiet.until_s or item.source in quiet.until_s:
+                    self.counts.add("alerts not sent: silenced")
+                else:
+                    self._send(item, again=again)
+        except Exception as error:  # must not end the thread: the store may be readable again
+            self._warn(f"alerts cannot be sent to browsers: {describe(error)}")
 
-    def _run(self) -> None:
-        while True:
-            try:
-                message = self._messages.get(timeout=_ESCALATE_EVERY_S)
-            except queue.Empty:
-                self.escalate()
-                continue
-            if message is None:
-                return
-            item, again = message
-            try:
-                self.send(item, again=again)
-            except Exception as error:  # a message must not end those after it
-                self._warn(f"an alert could not be sent to browsers: {describe(error)}")
-                self.counts.add("alerts not sent: failed")
-            self.escalate()
-
-    def escalate(self) -> None:
-        """Send the alerts again that nobody has reviewed for too long."""
-        after_s = self._quiet.escalate_s
-        if after_s is None:
+    def _escalate(self, quiet: Quiet) -> None:
+        if quiet.escalate_s is None:
             self._sent.clear()
-            return
         now_s = self._clock()
         for id_, (sent_s, item) in list(self._sent.items()):
-            if now_s - sent_s >= after_s:
+            if quiet.escalate_s is not None and now_s - sent_s >= quiet.escalate_s:
                 del self._sent[id_]
-                if self._is_open(id_):
-                    self._offer(item, again=True)
+                stored = self._store.review_item(id_)
+                if stored is not None and stored.reviewed_s is None:
+                    self._messages.append((item, True))
 
-    def send(self, item: ReviewItem, *, again: bool = False) -> None:
+    def _send(self, item: ReviewItem, *, again: bool) -> None:
         """Send an alert to every browser whose owner may see its source, one after the other."""
         if not again:
             self._sent[item.id] = (self._clock(), item)
@@ -247,7 +184,7 @@ class PushCenter:
             "time_s": item.started_s,
         }
         text = json.dumps(data)
-        for subscription in list(self._subscriptions):
+        for subscription in self._subscriptions():
             if self._may_see(subscription.key, item.source):
                 self._send_to(subscription, text)
 
@@ -281,47 +218,17 @@ class PushCenter:
         else:
             self.counts.add("alerts sent")
 
-    # ------------------------------------------------------------------------------------------------------- files
-
     def _vapid(self) -> Any:
+        """The server's key, which is made when it is first needed."""
         with needs("pywebpush", "push"):
             from py_vapid import Vapid02
 
-        with self._lock:
-            if not self._key_file.exists():
-                vapid = Vapid02()
-                vapid.generate_keys()
-                self._replace(self._key_file, vapid.private_pem())
-            return Vapid02.from_pem(self._key_file.read_bytes())
-
-    def _read(self) -> tuple[list[Subscription], Quiet]:
-        try:
-            content = json.loads(self._file.read_bytes())
-            subscriptions = [Subscription(**known) for known in content["subscriptions"]]
-            return subscriptions, Quiet(dict(content["silenced"]), content["escalate_s"])
-        except FileNotFoundError:
-            return [], Quiet({})
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            logger.warning(f"{self._file} cannot be read, so no browser gets alerts: {describe(error)}")
-            return [], Quiet({})
-
-    def _write(self) -> None:
-        content = {
-            "subscriptions": [asdict(known) for known in self._subscriptions],
-            "silenced": self._quiet.until_s,
-            "escalate_s": self._quiet.escalate_s,
-        }
-        self._replace(self._file, json.dumps(content).encode())
-
-    @staticmethod
-    def _replace(file: Path, data: bytes) -> None:
-        part = file.with_name(f".{file.name}.part")
-        handle = open_private(part, os.O_WRONLY | os.O_TRUNC)
-        with os.fdopen(handle, "wb") as opened:
-            opened.write(data)
-            opened.flush()
-            os.fsync(opened.fileno())
-        os.replace(part, file)
+        pem = self._store.read(push_table.private_key)
+        if pem is None:
+            fresh = Vapid02()
+            fresh.generate_keys()
+            pem = self._store.change(lambda connection: push_table.keep_private_key(connection, fresh.private_pem()))
+        return Vapid02.from_pem(pem)
 
 
 def check_endpoint(endpoint: str, services: Collection[str]) -> None:

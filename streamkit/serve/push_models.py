@@ -19,7 +19,7 @@ class PushView:
 
     `public_key` is empty if the server cannot send, and `problem` says why. `browsers` is the number of browsers that
     the sender has subscribed. `silenced` has the time until which nothing is sent by source, "" for all sources.
-    `escalate_s` is after how many seconds an alert that nobody has reviewed is sent again, null for never.
+    `escalate_s` is after how many seconds an alert that no one has reviewed is sent again, null for never.
     """
 
     public_key: str
@@ -64,6 +64,6 @@ class Silence(RequestBody):
 
 @dataclass
 class Escalation(RequestBody):
-    """After how many minutes an alert that nobody has reviewed is sent once more; null for never."""
+    """After how many minutes an alert that no one has reviewed is sent once more; null for never."""
 
     minutes: Annotated[float, Ge(0.1), Le(24 * 60)] | None

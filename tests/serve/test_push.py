@@ -17,8 +17,11 @@ from support.servers import served
 
 from streamkit.core.data import Event
 from streamkit.serve.api_models import RequestRejected
-from streamkit.serve.push import PushCenter, Subscription, check_endpoint
+from streamkit.serve.push import PushCenter, check_endpoint
+from streamkit.serve.store import review_table
+from streamkit.serve.store.push_table import Subscription
 from streamkit.serve.store.review_table import ReviewItem
+from streamkit.serve.store.serve_store import ServeStore
 
 HOST = "127.0.0.1"
 
@@ -106,24 +109,37 @@ def alert(id_=7, source="gate"):
 
 
 @pytest.fixture
-def center(tmp_path):
-    """A center that does not send by itself; `now_s` is its clock, `open_ids` the alerts nobody has reviewed."""
-    state = SimpleNamespace(now_s=1000.0, open_ids={7}, hidden=set())
+def store(tmp_path):
+    serve_store = ServeStore(tmp_path)
+    yield serve_store
+    with serve_store.writing():
+        pass
+
+
+@pytest.fixture
+def center(store):
+    """A center that sends when it is told to; `now_s` is its clock, `hidden` what owners may not see."""
+    state = SimpleNamespace(now_s=1000.0, hidden=set())
     push = PushCenter(
-        tmp_path,
+        store,
         lambda key, source: (key, source) not in state.hidden,
         lambda source: f"North {source}",
         [HOST],
-        lambda id_: id_ in state.open_ids,
         lambda: state.now_s,
     )
     push.state = state
     return push
 
 
+def send(center, *items):
+    for item in items:
+        center.announce(item)
+    center.send_due()
+
+
 def test_an_alert_arrives_encrypted_and_signed(center, service):
     center.subscribe(service.subscription())
-    center.send(alert())
+    send(center, alert())
     ((message, headers),) = service.received
     assert message == {
         "title": "North gate",
@@ -138,23 +154,27 @@ def test_an_alert_arrives_encrypted_and_signed(center, service):
     assert center.counts.values == {"alerts sent": 1}
 
 
-def test_keys_and_subscriptions_survive_a_restart_and_are_private(center, service, tmp_path):
-    center.subscribe(service.subscription())
-    key = center.public_key()
-    center.silence("gate", 2000.0)
-    again = PushCenter(tmp_path, lambda *_: True, str, [HOST], clock=lambda: 1000.0)
-    assert again.public_key() == key
-    assert again.subscribed("ann") == 1
-    assert again.quiet.until_s == {"gate": 2000.0}
-    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
+def test_keys_and_subscriptions_survive_a_restart(service, tmp_path):
+    keys = []
+    for run in range(2):
+        store = ServeStore(tmp_path)
+        with store.writing():
+            center = PushCenter(store, lambda *_: True, str, [HOST], lambda: 1000.0)
+            if run == 0:
+                center.subscribe(service.subscription())
+                center.silence("gate", 2000.0)
+            keys.append(center.public_key())
+            assert center.subscribed("ann") == 1
+            assert center.quiet().until_s == {"gate": 2000.0}
+    assert keys[0] == keys[1]
 
 
 def test_nothing_is_sent_to_those_who_may_not_see_the_source(center, service):
     center.subscribe(service.subscription())
     center.state.hidden.add(("ann", "vault"))
-    center.send(alert(source="vault"))
+    send(center, alert(source="vault"))
     assert service.received == []
-    center.send(alert(source="gate"))
+    send(center, alert(source="gate"))
     assert len(service.received) == 1
 
 
@@ -162,8 +182,8 @@ def test_nothing_is_sent_to_those_who_may_not_see_the_source(center, service):
 def test_a_browser_that_is_gone_is_forgotten(center, service, status):
     center.subscribe(service.subscription())
     service.status = status
-    center.send(alert())
-    center.send(alert())
+    send(center, alert())
+    send(center, alert())
     assert len(service.received) == 1
     assert center.subscribed("ann") == 0
     assert center.counts.values == {"browsers gone": 1}
@@ -174,7 +194,7 @@ def test_a_push_service_that_fails_costs_only_its_own_message(center, service, c
     broken.close()
     center.subscribe(broken.subscription())
     center.subscribe(service.subscription())
-    center.send(alert())
+    send(center, alert())
     assert len(service.received) == 1
     assert center.counts.values == {"alerts sent": 1, "alerts not sent: no answer": 1}
     assert f"the push service {HOST} cannot be reached" in caplog.text
@@ -184,44 +204,40 @@ def test_a_push_service_that_fails_costs_only_its_own_message(center, service, c
 def test_silence_holds_for_its_source_and_its_time(center, service):
     center.subscribe(service.subscription())
     center.silence("gate", 1060.0)
-    center.announce(alert())
-    center.announce(alert(source="yard"))
+    send(center, alert(), alert(source="yard"))
     center.state.now_s = 1061.0
-    center.announce(alert())
-    center.start()
-    deadline_s = time.monotonic() + 20
-    while len(service.received) < 2 and time.monotonic() < deadline_s:
-        time.sleep(0.02)
-    center.close()
+    send(center, alert())
+    center.silence("", 2000.0)
+    send(center, alert(source="yard"))
     assert [message["title"] for message, _ in service.received] == ["North yard", "North gate"]
-    assert center.counts.values["alerts not sent: silenced"] == 1
+    assert center.counts.values["alerts not sent: silenced"] == 2
 
 
-def test_an_alert_that_nobody_reviews_is_sent_once_more(center, service):
+def test_an_alert_that_nobody_reviews_is_sent_once_more(center, service, store):
     center.subscribe(service.subscription())
     center.escalate_after(60.0)
-    center.state.open_ids = {7}
-    center.send(alert(7))
-    center.send(alert(8))
+    columns = "id, key, source, stage, kind, severity, text, started_s, ended_s, events, number, path"
+    row = "'k', 'gate', 'van', 'raised', 'alert', 'a van', 100, 101, 1, 9, '[]'"
+    for id_ in (7, 8):
+        store.change(
+            lambda connection, id_=id_: connection.execute(
+                f"INSERT INTO review_items ({columns}) VALUES ({id_}, {row})"
+            )
+        )
+    send(center, alert(7), alert(8))
+    store.change(lambda connection: review_table.mark_reviewed(connection, [8], "ann", 1010.0))
     for later_s in (59, 61, 200):
         center.state.now_s = 1000.0 + later_s
-        center.escalate()
-    center.start()
-    deadline_s = time.monotonic() + 20
-    while len(service.received) < 3 and time.monotonic() < deadline_s:
-        time.sleep(0.02)
-    center.close()
+        center.send_due()
     assert [(message["title"], message["tag"]) for message, _ in service.received[2:]] == [
         ("Still open: North gate", "streamkit-7")
     ]
 
 
-def test_a_damaged_file_is_reported_and_replaced(tmp_path, caplog):
-    (tmp_path / "push.json").write_text("{")
-    center = PushCenter(tmp_path, lambda *_: True, str, [HOST])
-    assert "cannot be read, so no browser gets alerts" in caplog.text
-    center.subscribe(Subscription(f"http://{HOST}/x", "p", "a", "ann", "ann"))
-    assert PushCenter(tmp_path, lambda *_: True, str, [HOST]).subscribed("ann") == 1
+def test_more_alerts_than_can_wait_are_counted(center):
+    for _ in range(1003):
+        center.announce(alert())
+    assert center.counts.values == {"alerts not sent: too many wait": 3}
 
 
 @pytest.mark.parametrize(

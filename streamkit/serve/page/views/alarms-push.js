@@ -1,4 +1,4 @@
-// Part of the view `alarms`: alerts to this browser, silence, and sending again what nobody has reviewed.
+// Part of the view `alarms`: alerts to this browser, silence, and sending again what no one has reviewed.
 
 import { call, get } from "../api.js";
 import { make, text, why } from "../dom.js";

@@ -12,7 +12,7 @@ export default {
   "push.silence.no": "not silenced",
   "push.silence.end": "end the silence",
   "push.silenced": "Silenced until {time}.",
-  "push.escalate": "Send an alert again if nobody has reviewed it for",
+  "push.escalate": "Send an alert again if no one has reviewed it for",
   "push.escalate.no": "never",
   "push.minutes": "{n} min",
   "alarms.title": "Alarms",
