@@ -94,10 +94,11 @@ class Track(StreamStage):
             raise ValueError(
                 f"method {method} has no motion model to smooth boxes with: leave out smooth or change method"
             )
-        if self.camera_motion and not method.has_motion_filter:
-            raise ValueError(
-                f"method {method} has no motion model for the camera to move: leave out camera_motion or change method"
-            )
+        if self.camera_motion and not method.takes_camera_motion:
+            reason = "has no motion model for the camera to move"
+            if not method.compiled:
+                reason = "does not ask for camera motion"
+            raise ValueError(f"method {method} {reason}: leave out camera_motion or change method")
 
     @property
     def tracker_method(self) -> TrackerMethod:
