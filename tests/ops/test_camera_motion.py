@@ -9,7 +9,7 @@ from support.textures import HEIGHT, WIDTH, as_surface, corner_error, seen_throu
 
 from streamkit.core.data import Surface
 from streamkit.ops import traffic
-from streamkit.ops.camera_motion import camera_motions, displacement, landmarks
+from streamkit.ops.camera_motion import camera_motions, displacement
 
 NO_BOXES = np.zeros((0, 4), np.float32)
 MOTIONS = {
@@ -23,8 +23,9 @@ MOTIONS = {
 
 
 def estimate(before, now, boxes=(NO_BOXES, NO_BOXES), on=as_surface):
-    sizes = [luma.shape[::-1] for luma in (before, now)]
-    return camera_motions([tuple(landmarks([on(before), on(now)], sizes, boxes))])[0]
+    marks, (no_motion,) = camera_motions([on(before)], [before.shape[::-1]], boxes[:1], [None])
+    assert no_motion is None
+    return camera_motions([on(now)], [now.shape[::-1]], boxes[1:], marks)[1][0]
 
 
 @pytest.mark.parametrize("camera", MOTIONS.values(), ids=MOTIONS)
@@ -81,8 +82,7 @@ def test_motion_is_unknown_where_few_corners_agree(before, now):
 
 
 def test_nothing_is_estimated_of_nothing():
-    assert landmarks([], [], []) == []
-    assert camera_motions([]) == []
+    assert camera_motions([], [], [], []) == ([], [])
 
 
 def on_device(luma):
@@ -117,30 +117,45 @@ def test_frames_of_all_sizes_are_estimated_together_on_the_device():
         luma = texture(1, width, height)
         now = seen_through(luma, similarity(dx=width / 50, width=width, height=height))
         pairs.append((on_device(luma), on_device(now)))
-    before = landmarks([pair[0] for pair in pairs], sizes, [NO_BOXES] * 3)
-    now = landmarks([pair[1] for pair in pairs], sizes, [NO_BOXES] * 3)
-    for motion, (width, height) in zip(camera_motions(list(zip(before, now, strict=True))), sizes, strict=True):
+    earlier, _ = camera_motions([before for before, _ in pairs], sizes, [NO_BOXES] * 3, [None] * 3)
+    _, motions = camera_motions([now for _, now in pairs], sizes, [NO_BOXES] * 3, earlier)
+    for motion, (width, height) in zip(motions, sizes, strict=True):
         camera = similarity(dx=width / 50, width=width, height=height)
         assert corner_error(motion, camera, width, height) < 0.001 * width
 
 
 @pytest.mark.gpu
+def test_the_device_measures_frames_with_and_without_an_earlier_one_together():
+    luma = texture()
+    camera = similarity(dx=9, dy=-4)
+    surfaces = [on_device(luma), on_device(seen_through(luma, camera))]
+    sizes = [(WIDTH, HEIGHT)] * 2
+    (first, _), no_motions = camera_motions(surfaces, sizes, [NO_BOXES] * 2, [None, None])
+    assert no_motions == [None, None]
+    other, _ = camera_motions([on_device(texture(0, 320, 180))], [(320, 180)], [NO_BOXES], [None])
+    _, motions = camera_motions([surfaces[1]] * 3, sizes[:1] * 3, [NO_BOXES] * 3, [None, first, other[0]])
+    assert (motions[0], motions[2]) == (None, None)
+    assert corner_error(motions[1], camera) < 0.001 * WIDTH
+
+
+@pytest.mark.gpu
 @pytest.mark.alone
-def test_a_frame_of_1080p_takes_half_a_millisecond_and_copies_no_pixels():
-    """In batches of four cameras: of a single frame, most is the time of launches."""
+@pytest.mark.parametrize("cameras", [1, 4, 16])
+def test_a_frame_of_1080p_takes_half_a_millisecond_and_copies_no_pixels(cameras, record_property):
     luma = texture(0, 1920, 1080)
-    cameras = 4
-    size = [(1920, 1080)] * cameras
+    sizes = [(1920, 1080)] * cameras
+    boxes = [np.tile([(200.0, 300.0, 260.0, 420.0)], (30, 1)) + 40.0 * np.arange(30)[:, None]] * cameras
     surfaces = [on_device(luma), on_device(seen_through(luma, similarity(dx=12, width=1920, height=1080)))]
-    earlier = landmarks(surfaces[:1] * cameras, size, [NO_BOXES] * cameras)
+    earlier, _ = camera_motions(surfaces[:1] * cameras, sizes, boxes, [None] * cameras)
     spent_s = []
     before = traffic.so_far()
-    for turn in range(50):
+    for turn in range(60):
         started_s = time.perf_counter()
-        marks = landmarks([surfaces[(turn + 1) % 2]] * cameras, size, [NO_BOXES] * cameras)
-        motions = camera_motions(list(zip(earlier, marks, strict=True)))
-        assert all(motion is not None for motion in motions)
+        earlier, motions = camera_motions([surfaces[(turn + 1) % 2]] * cameras, sizes, boxes, earlier)
         spent_s.append(time.perf_counter() - started_s)
-        earlier = marks
-    assert traffic.so_far().to_host - before.to_host <= 50 * cameras * 4096
-    assert statistics.median(spent_s[10:]) / cameras <= 0.0005
+        assert all(motion is not None for motion in motions)
+    assert traffic.so_far().to_host - before.to_host <= 60 * cameras * 4096
+    frame_s = statistics.median(spent_s[10:]) / cameras
+    record_property("milliseconds_a_frame", round(1000 * frame_s, 3))
+    print(f"{cameras} cameras: {1000 * frame_s:.3f} ms a frame")
+    assert frame_s <= 0.0005
