@@ -35,6 +35,8 @@ _MIN_CORNER = 1000.0  # smaller eigenvalue of 3x3 gradients, each 8 levels per p
 _NEAR = 1.0  # pixels of the small luma between a corner and the place where the transform takes it
 _MIN_CORNERS = 8  # fewer agreeing corners are no estimate
 _MIN_SHARE = 0.4  # of the corners must agree
+_AREA = 40  # pixels of the small luma on a side of the areas that corners are in
+_MIN_AREAS = 0.5  # share of the areas with corners that must have one that agrees: a large object is in few of them
 _MAX_ZOOM = 1.5  # from one frame to the next
 
 VIEW = np.dtype(
@@ -155,9 +157,14 @@ def _fit(flow: np.ndarray, step: int) -> np.ndarray | None:
     )
     if small is None:
         return None
-    count = int(agreeing.sum())
+    agrees = agreeing.ravel() > 0
+    count = int(agrees.sum())
+    areas = (flow[:, :2] // _AREA).astype(int) @ (1, 1 << 16)
+    area_count = len(set(areas[agrees].tolist()))
     zoom = float(np.hypot(small[0, 0], small[1, 0]))
     if count < _MIN_CORNERS or count < _MIN_SHARE * len(flow) or not 1 / _MAX_ZOOM <= zoom <= _MAX_ZOOM:
+        return None
+    if area_count < _MIN_AREAS * len(set(areas.tolist())):
         return None
     turn = small[:, :2]
     shift = step * (small[:, 2] + 0.5 - turn @ (0.5, 0.5))  # a pixel's center is half a pixel from its border
@@ -166,7 +173,7 @@ def _fit(flow: np.ndarray, step: int) -> np.ndarray | None:
 
 def _small_size(width: int, height: int) -> tuple[int, int, int]:
     """Return width and height of the small luma of a frame, and how many of its pixels become one on each side."""
-    step = max(1, max(width, height) // _LONGEST)
+    step = max(1, min(max(width, height) // _LONGEST, width, height))
     return width // step, height // step, step
 
 

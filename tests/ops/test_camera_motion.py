@@ -58,6 +58,22 @@ def test_what_moves_inside_detections_is_ignored():
     assert displacement(estimate(before, now), WIDTH, HEIGHT) > 0.01, "the bus decides"
 
 
+def test_an_undetected_object_on_plain_ground_moves_no_camera():
+    """Most corners are on it, but all of them are in a few areas of the picture."""
+    ground = np.full((HEIGHT, WIDTH), 60, np.uint8)
+    rng = np.random.default_rng(0)
+    for x, y in rng.uniform((30, 30), (WIDTH - 30, HEIGHT - 30), (12, 2)).astype(int):
+        ground[y : y + 6, x : x + 6] = 200
+    car = texture(9)[60:260, 100:240]
+    pictures = []
+    for shift in (0, 12):
+        picture = ground.copy()
+        picture[80 + shift : 280 + shift, 250:390] = car
+        pictures.append(picture)
+    motion = estimate(*pictures)
+    assert motion is None or displacement(motion, WIDTH, HEIGHT) < 0.001
+
+
 def test_invalid_boxes_are_no_obstacle():
     luma = texture()
     boxes = np.array([(np.nan, 0, 10, 10), (50, 50, 40, 40), (-90, -90, 1e6, 20), (0, 0, np.inf, 9)], np.float32)
@@ -74,8 +90,10 @@ def test_invalid_boxes_are_no_obstacle():
         (texture(), seen_through(texture(), similarity(zoom=2.0))),
         (texture(), texture(0, 320, 180)),
         (texture(0, 24, 16), texture(0, 24, 16)),
+        (texture(0, 700, 2), texture(0, 700, 2)),
+        (texture(0, 1, 1), texture(0, 1, 1)),
     ],
-    ids=["dark", "a cut", "to black", "a jump of the zoom", "another size", "too small"],
+    ids=["dark", "a cut", "to black", "a jump of the zoom", "another size", "too small", "too flat", "a pixel"],
 )
 def test_motion_is_unknown_where_few_corners_agree(before, now):
     assert estimate(before, now) is None
