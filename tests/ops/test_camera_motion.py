@@ -62,8 +62,8 @@ def test_an_undetected_object_on_plain_ground_moves_no_camera():
     """Most corners are on it, but all of them are in a few areas of the picture."""
     ground = np.full((HEIGHT, WIDTH), 60, np.uint8)
     rng = np.random.default_rng(0)
-    for x, y in rng.uniform((30, 30), (WIDTH - 30, HEIGHT - 30), (12, 2)).astype(int):
-        ground[y : y + 6, x : x + 6] = 200
+    for x, y in rng.uniform((30, 30), (WIDTH - 40, HEIGHT - 40), (16, 2)).astype(int):
+        ground[y : y + 10, x : x + 10] = 200
     car = texture(9)[60:260, 100:240]
     pictures = []
     for shift in (0, 12):
