@@ -82,7 +82,7 @@ takes_picture = "frame" in inspect.signature(update).parameters
 if pictures.endswith(".npy"):
     files = np.load(pictures, mmap_mode="r")
 elif pictures != "none":
-    files = pathlib.Path(pictures).read_text().split("\n")
+    files = pathlib.Path(pictures).read_text().splitlines()
 loaded = np.load(inputs)
 bounds = [0, *loaded["ends"].tolist()]
 tracks = []

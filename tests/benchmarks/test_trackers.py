@@ -77,6 +77,10 @@ def test_a_picture_that_breaks_off_leaves_out_its_sequence(data, monkeypatch, ca
     assert "000030.jpg is not a picture that OpenCV reads" in capsys.readouterr().out
 
 
+def test_the_program_for_other_packages_compiles():
+    compile(trackers.PEER_PROGRAM, "peer", "exec")
+
+
 def test_a_folder_without_sequences_ends_with_a_message(tmp_path, monkeypatch):
     monkeypatch.delenv("STREAMKIT_TEST_DATA", raising=False)
     options = ["--seeds", "0", "--streets", "0", "--peers", "--data", str(tmp_path)]
