@@ -18,7 +18,6 @@ from streamkit.core.data import Array, array_module
 from streamkit.ops import rle
 from streamkit.ops.candidates import upload
 from streamkit.ops.cuda.load import kernel
-from streamkit.ops.rle import Rle
 from streamkit.ops.transfer import LateArray, fetch_now, reading, to_device
 
 STEPS = 16
