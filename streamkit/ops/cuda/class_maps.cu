@@ -55,7 +55,7 @@ extern "C" __global__ void pixel_classes(
         const long long corners[4] = {
             y.lower * per_row + x.lower * per_column, y.lower * per_row + x.upper * per_column,
             y.upper * per_row + x.lower * per_column, y.upper * per_row + x.upper * per_column};
-        float highest = -INFINITY;
+        float highest = __uint_as_float(0xff800000u);  // -infinity
         winner = 0;
         for (int c = 0; c < count; ++c, scores += per_class) {
             const float low = mix((float)scores[corners[0]], (float)scores[corners[1]], x.weight);
