@@ -189,7 +189,7 @@ def placed_classes(
         np.clip(np.floor((np.arange(size_wh[i]) + 0.5) * to_map[i] + to_map[2 + i]), 0, (wide, high)[i] - 1).astype(int)
         for i in (0, 1)
     )
-    return classes.T[across][:, down].ravel()
+    return np.asarray(classes.T[across][:, down].ravel())
 
 
 def class_masks(pixels: np.ndarray, size_wh: tuple[int, int]) -> dict[int, Rle]:

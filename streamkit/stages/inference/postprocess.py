@@ -447,9 +447,9 @@ class FetchMaps(
         sizes_wh = np.array([(frame.width, frame.height) for frame in frames])
         room = int(sizes_wh.prod(axis=1).max())
         classes = len(self.model.labels)
-        lazy = isinstance(batch.outputs, LazyOutputs)
+        whole = [(slice(0, count), batch.outputs)]
         class_arrays = []
-        for rows, outputs in batch.outputs.runs() if lazy else [(slice(0, count), batch.outputs)]:
+        for rows, outputs in batch.outputs.runs() if isinstance(batch.outputs, LazyOutputs) else whole:
             scores = self._family.scores(outputs, classes)
             length = rows.stop - rows.start
             if scores is None:
