@@ -38,7 +38,7 @@ class Proximity(TrackAnalytics):
     for longer than `track_ttl` or the source's time jumps back.
     """
 
-    distance: Annotated[float, "how close, between anchors: in the units or, with `ground`, in meters."]
+    distance: Annotated[Length, "how close, between anchors; with `ground`, in meters."]
     near_for: Annotated[Seconds, "how long a pair must be close before `met` is emitted."] = 0.0
     others: Annotated[tuple[str, ...], "report pairs of `labels` and these classes; by default within `labels`."] = ()
     points: Annotated[FourPoints | None, f"{FRAME_POINTS}; distances are then in meters."] = None

@@ -134,7 +134,7 @@ class ShapeAnalytics(TrackAnalytics):
     """Base of `line_counter` and `zone`: lines or areas, one without a name or several by name."""
 
     margin: Annotated[
-        float | None,
+        Length | None,
         "how far beyond a line, or outside of an area, a track has crossed or left; 1 % of the frame's height by "
         "default.",
     ] = None
