@@ -13,6 +13,7 @@ from streamkit.analytics.per_source_steps import Labels, SourceStep
 from streamkit.analytics.shapes import check_length, check_units
 from streamkit.core.data import Frame
 from streamkit.core.stage import Seconds, stage
+from streamkit.core.units import Length
 from streamkit.stages.analytics.track_analytics import FRAME_POINTS, GROUND_POINTS, TrackAnalytics
 
 _SLACK = 1.1  # of the distance: further away than that, a pair has parted

@@ -26,6 +26,7 @@ from streamkit.analytics.shapes import (
 from streamkit.analytics.track_store import Columns, Slots
 from streamkit.core.data import Batch, Frame, Shown
 from streamkit.core.stage import Context, Seconds, StreamStage
+from streamkit.core.units import Length
 
 logger = logging.getLogger(__name__)
 
