@@ -26,9 +26,9 @@ _LEVELS = ("alone", "quiet")
 _SLOW = 4
 """The rank of slow tests; lower ones are of tests that run first in one process."""
 
-_MAX_PROCESSES = 6
-_PER_CORE = 3
-"""With five processes on two cores, an eighth of the cores' time is unused: tests wait for servers and cameras."""
+_MAX_PROCESSES = 8
+_PER_CORE = 4
+"""Tests wait for servers and cameras: with three processes per core, a quarter of the cores' time is unused."""
 
 
 @pytest.hookimpl(tryfirst=True)
