@@ -69,7 +69,7 @@ def test_detect_finds_what_is_in_the_picture(here: Here, tmp_path: Path, network
     assert absent <= 0.05 * labels.total(), labels
 
 
-@pytest.mark.quiet
+@pytest.mark.alone
 def test_detect_without_a_connection_fails_within_5_s(here: Here, tmp_path: Path, network: bytes, root: Path) -> None:
     with file_server(tmp_path / "files") as address:
         downloadable_as_default(tmp_path, network, f"{address}/yolox_nano.onnx")

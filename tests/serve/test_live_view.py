@@ -151,7 +151,7 @@ def check_boxes(entries, loop):
 # --------------------------------------------------------------------------------------------------- frame by frame
 
 
-@pytest.mark.quiet
+@pytest.mark.alone
 def test_boxes_match_the_displayed_frame_with_little_delay(open_page, root, rtsp, tmp_path):
     clip = coded.clip(tmp_path / "gate.mp4", 800)
     camera = rtsp({"gate": clip})
@@ -174,7 +174,7 @@ def test_boxes_match_the_displayed_frame_with_little_delay(open_page, root, rtsp
 
 
 @pytest.mark.long
-@pytest.mark.quiet  # a page that gets no core for long draws boxes late
+@pytest.mark.alone  # a page that gets no core for long draws boxes late
 def test_boxes_match_their_frame_over_loops_and_with_two_processes(open_page, root, tmp_path):
     coded.clip(tmp_path / "loop.mp4", 20)
     sources = {name: loop(tmp_path) for name in ("a", "b")}
@@ -188,7 +188,7 @@ def test_boxes_match_their_frame_over_loops_and_with_two_processes(open_page, ro
             check_boxes(page.evaluate(MEASURE, [id_, 50]), 20)
 
 
-@pytest.mark.quiet
+@pytest.mark.alone
 def test_boxes_follow_their_object_between_frames_with_results(open_page, root, tmp_path):
     with served(text(tmp_path, {"cam": f"{loop(tmp_path)}, fps: 5"}), root) as server:
         server.running("cam")

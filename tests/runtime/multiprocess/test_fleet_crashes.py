@@ -28,7 +28,7 @@ from streamkit.runtime.multiprocess.worker_handle import SILENT_S, WorkerHandle
 FAILURE = "its process on cpu was killed by SIGKILL"
 
 
-@pytest.mark.quiet
+@pytest.mark.alone
 def test_sources_of_a_killed_process_resume_within_5_s_without_affecting_others(tmp_path: Path) -> None:
     live = Live(tmp_path, {"a": LOOP, "b": LOOP})
     with live.running():
