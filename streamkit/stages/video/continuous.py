@@ -114,9 +114,7 @@ class ContinuousRecorder:
         self._clock = clock
         self._warn = LogOnce(logger.warning)
         self._sources: dict[str, _SourceRecording] = {}
-        self._ends: dict[
-            str, tuple[int, str]
-        ] = {}  # of earlier recordings, and the next cause
+        self._ends: dict[str, tuple[int, str]] = {}  # of earlier recordings, and the next cause
         self._tidied_s = self._checked_s = time.monotonic()
         self._full = False
         self._retry_s = 0.0
@@ -281,7 +279,7 @@ class ContinuousRecorder:
         gap = packet.dts - (packet.dts if recording.last_dts is None else recording.last_dts)
         if missing:
             return NOT_RECORDED
-        if gap > max(_AWAY_S * TICKS_PER_S, _AWAY_FRAMES * recording.step):
+        if gap > max(_AWAY_S * TICKS_PER_S, _AWAY_FRAMES * max(recording.step, packet.duration)):
             return CAMERA_AWAY
         if packet.stream_format != writer.stream_format:
             return ""
