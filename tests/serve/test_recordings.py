@@ -9,6 +9,10 @@ import pytest
 from support.recorded import video_fixture  # noqa: F401  a fixture
 from support.servers import served
 
+from streamkit.io.segment_files import marked_path
+from streamkit.serve import recordings
+from streamkit.serve.routes import recordings as routes
+
 PIPELINE = """
 sources:
   gate: "{video}"
@@ -98,3 +102,83 @@ def test_an_export_decodes_to_exactly_these_frames(recorded, first_s, exact, exp
     assert len(seen) == len(expected)
     assert np.abs(np.subtract(seen, expected)).max() <= 1
     assert float(export.headers["x-start-s"]) == pytest.approx(first_s + expected[0] / 25, abs=0.002)
+
+
+def test_nothing_is_shown_without_a_token(recorded, first_s):
+    period = {"source": "gate", "from_s": first_s, "to_s": first_s + 5, "time_s": first_s}
+    for route in ("", "/timeline", "/video", "/image", "/export"):
+        assert recorded.open.get(API + route, params=period).status_code == 401, route
+
+
+@pytest.mark.parametrize("source", ["nobody", "../gate", "/etc", "..", "gate/../gate", "%2e%2e/gate", ""])
+def test_a_source_is_a_name_and_never_a_path(recorded, first_s, source):
+    period = {"source": source, "from_s": first_s, "to_s": first_s + 5, "time_s": first_s}
+    for route in ("video", "image", "export"):
+        refused = recorded.client.get(f"{API}/{route}", params=period)
+        assert (refused.status_code, refused.json()["error"]) == (404, f"nothing is recorded of {source}")
+    assert recorded.client.get(f"{API}/timeline", params=period).json()["segments"] == []
+
+
+@pytest.mark.parametrize(
+    ("route", "length_s", "more", "status", "error"),
+    [
+        ("video", 61, {}, 422, "at most 60 s a request, got 61 s"),
+        ("export", 700, {"exact": True}, 422, "at most 600 s with exact=true, got 700 s"),
+        ("video", 0, {}, 422, "from_s must be before to_s"),
+        ("timeline", -5, {}, 422, "from_s must be before to_s"),
+    ],
+)
+def test_periods_have_limits(recorded, first_s, route, length_s, more, status, error):
+    period = {"source": "gate", "from_s": first_s, "to_s": first_s + length_s, **more}
+    refused = recorded.client.get(f"{API}/{route}", params=period)
+    assert (refused.status_code, refused.json()["error"][: len(error)]) == (status, error)
+
+
+def test_a_time_before_the_recording_is_not_found(recorded, first_s):
+    period = {"source": "gate", "from_s": first_s - 100, "to_s": first_s - 90, "time_s": first_s - 100}
+    for route in ("video", "image", "export"):
+        refused = recorded.client.get(f"{API}/{route}", params=period)
+        assert (refused.status_code, refused.json()["error"]) == (404, "gate is not recorded at that time")
+
+
+def test_only_so_many_exports_are_made_at_once(recorded, first_s, monkeypatch):
+    monkeypatch.setattr(routes, "MAX_EXPORTS", 0)
+    refused = recorded.client.get(f"{API}/export", params={"source": "gate", "from_s": first_s, "to_s": first_s + 1})
+    assert refused.status_code == 429
+    assert refused.headers["retry-after"] == "2"
+
+
+def test_images_are_decoded_once(recorded, first_s, monkeypatch):
+    about = {"source": "gate", "time_s": first_s + 2.5, "width": 48}
+    shown = recorded.client.get(f"{API}/image", params=about)
+    monkeypatch.setattr(recordings, "keyframe_jpeg", None)
+    assert recorded.client.get(f"{API}/image", params=about).content == shown.content
+
+
+def test_hidden_places_are_not_shown_unless_that_is_allowed(root, video, tmp_path):
+    text = PIPELINE.replace("record:", "draw: {{blur: {{zone: [[0, 0], [1, 0], [1, 1]], units: share}}}}\n  record:")
+    for more, status in (("", 403), (", hidden: allow", 404)):
+        with served(text.format(video=video, folder=tmp_path / "rec", more=more), root) as server:
+            period = {"source": "nobody", "from_s": 5, "to_s": 8, "time_s": 5}
+            for route in ("video", "image", "export"):
+                refused = server.client.get(f"{API}/{route}", params=period)
+                assert refused.status_code == status, (route, more)
+
+
+def test_files_that_are_removed_or_moved_meanwhile(root, video, tmp_path):
+    with served(PIPELINE.format(video=video, folder=tmp_path / "rec", more=""), root) as server:
+        server.until(lambda: server.source("gate").get("state") == "ended")
+        server.until(lambda: len(list((tmp_path / "rec").rglob("*Z_*s.mp4"))) == 4)
+        server.engine.recordings.refresh(now=True)
+        first_s = server.client.get(API).json()[0]["first_s"]
+        first, second, *_ = sorted((tmp_path / "rec").rglob("*Z_*s.mp4"))
+        second.rename(marked_path(second))
+        period = {"source": "gate", "from_s": first_s + 4, "to_s": first_s + 5}
+        assert numbers(server.client.get(f"{API}/video", params=period).content)[0] == 100, "it is found again"
+        first.unlink()
+        server.engine.recordings._refreshed_s = server.engine.recordings._clock() + 60
+        refused = server.client.get(f"{API}/export", params={**period, "from_s": first_s, "to_s": first_s + 1})
+        assert (refused.status_code, refused.json()["error"]) == (
+            404,
+            "the recording of gate at that time was removed meanwhile",
+        )

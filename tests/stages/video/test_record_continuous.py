@@ -211,7 +211,7 @@ def test_a_day_stays_within_its_limit_of_size(clip, tmp_path):
     recorder.recorder.close()
     assert sizes[20] < limit, "the first hours fit"
     assert max(sizes[100:]) <= 1.02 * limit
-    assert min(sizes[100:]) >= 0.97 * limit
+    assert min(sizes[100:]) >= 0.96 * limit, "a file has 2 % of it"
     assert {file.source for file in recorder.files()} == {camera.source for camera in cameras}
     assert recorder.counters.values["segments removed: over size"] > 50
 
