@@ -129,15 +129,16 @@ class ContinuousRecorder:
             self._ends[source] = file.start_ms + file.duration_ms, RESTART
         self._retention.tidy()
 
-    def _salvage(self, part: Path, source: str) -> None:
+    def _salvage(self, part: Path, source: str) -> int:
+        """Complete a file that was left unfinished; return how many milliseconds of it are readable."""
         try:
             salvaged = salvage(part)
         except OSError as error:
             self._counters.add("unfinished segments not completed")
             self._warn(f"cannot complete {part}, which a crash left: {error.strerror}")
-            return
+            return 0
         if salvaged is None:
-            return
+            return 0
         self._counters.add("unfinished segments completed" if salvaged.path else "unfinished segments lost")
         logger.warning(
             "%s: the recording was interrupted: %.1f s of its last file are readable, %s bytes after them were cut off",
@@ -145,6 +146,7 @@ class ContinuousRecorder:
             salvaged.duration_ms / 1000,
             f"{salvaged.lost_bytes:,}",
         )
+        return salvaged.duration_ms
 
     def write(self, frame: Frame) -> None:
         """Write the packets up to a frame's."""
@@ -373,6 +375,5 @@ class ContinuousRecorder:
         self._warn(f"recordings under {self._retention.root} cannot be written: {self.why}")
         if writer is not None:
             part = writer.path.with_name(f".{writer.path.name}.part")
-            if part.exists():
-                self._salvage(part, source)
-            recording.end_ms = recording.start_ms + writer.duration_ms
+            readable_ms = self._salvage(part, source) if part.exists() else 0
+            recording.end_ms = recording.start_ms + readable_ms

@@ -15,6 +15,7 @@ import av
 import numpy as np
 import pytest
 from support.fed_recorders import FedCamera, FedRecorder
+from support.full_disk import small_disk
 from support.recorded import run_fixture, shown, video_fixture  # noqa: F401  fixtures
 
 from streamkit.io.segment_files import SegmentFolder
@@ -267,6 +268,57 @@ def test_a_copy_that_a_crash_left_in_both_folders_is_moved_once(clip, tmp_path):
     recorder.retention.move_due()
     assert recorder.files() == []
     assert len(files_of(tmp_path / "archive")) == 1
+
+
+# ------------------------------------------------------------------------------------------------------------ full disk
+
+
+def test_a_full_disk_pauses_and_resumes_without_spoiling_a_file(clip, tmp_path, caplog):
+    with small_disk(tmp_path / "disk") as disk:
+        recorder = FedRecorder(disk.folder / "rec", segment_s=4)
+        camera = FedCamera("gate", clip, START_S)
+        recorder.feed(camera, 150)
+        disk.fill()
+        recorder.feed(camera, 250)
+        disk.free()
+        recorder.recorder._retry_s = 0.0  # five seconds later
+        recorder.feed(camera, 100)
+        recorder.recorder.close()
+        before, cut, *_, after = recorder.files()
+        assert before.duration_ms == 4000
+        assert cut.duration_ms >= 1600, "what was written before the disk was full"
+        assert read_content(after.path).cause == "disk full"
+        assert after.end_s == pytest.approx(START_S + 20, abs=0.05)
+        for file in recorder.files():
+            assert file.duration_ms == 40 * len(shown(file.path))
+    assert recorder.counters.values["segments interrupted: disk full"] >= 1
+    assert "cannot be written: the disk is full" in caplog.text
+
+
+def test_below_min_free_the_oldest_files_make_room(clip, tmp_path):
+    with small_disk(tmp_path / "disk") as disk:
+        recorder = FedRecorder(disk.folder / "rec", SegmentLimits(min_free_bytes=120_000), segment_s=2)
+        camera = FedCamera("gate", clip, START_S)
+        for _ in range(40):
+            recorder.feed(camera, 50)
+            recorder.recorder._check_room()
+        recorder.recorder.close()
+        assert recorder.counters.values["segments removed: disk full"] > 0
+        assert "recordings paused: disk full" not in recorder.counters.values
+        assert recorder.files()[-1].end_s == pytest.approx(START_S + 80, abs=0.05)
+
+
+def test_without_room_the_recording_pauses(clip, tmp_path):
+    with small_disk(tmp_path / "disk") as disk:  # less than 100 MB are free
+        recorder = FedRecorder(disk.folder / "rec")
+        camera = FedCamera("gate", clip, START_S)
+        recorder.feed(camera, 50)
+        recorder.recorder._check_room()
+        recorder.feed(camera, 50)
+        recorder.recorder.close()
+        (file,) = recorder.files()
+        assert file.duration_ms == 2000
+        assert recorder.counters.values["recordings paused: disk full"] == 1
 
 
 # ---------------------------------------------------------------------------------------------------------------- kills
