@@ -2,10 +2,8 @@
 
 import shutil
 
-import av
-import numpy as np
 import pytest
-from support.fed_recorders import FedCamera, FedRecorder
+from support.fed_recorders import FedCamera, FedRecorder, drawn
 
 from streamkit.io.segment_files import marked_path
 from streamkit.serve import recordings
@@ -16,16 +14,7 @@ START_S = 1_790_000_000.0
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory):
-    path = tmp_path_factory.mktemp("clip") / "clip.mp4"
-    with av.open(str(path), "w") as out:
-        stream = out.add_stream("libx264", rate=25)
-        stream.width, stream.height = 64, 48
-        stream.options = {"g": "5", "bf": "0", "sc_threshold": "0"}
-        for number in range(50):
-            frame = av.VideoFrame.from_ndarray(np.full((72, 64), 40 + number, np.uint8), format="yuv420p")
-            out.mux(stream.encode(frame))
-        out.mux(stream.encode(None))
-    return path
+    return drawn(tmp_path_factory.mktemp("clip") / "clip.mp4")
 
 
 @pytest.fixture

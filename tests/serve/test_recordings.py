@@ -6,6 +6,7 @@ import time
 import av
 import numpy as np
 import pytest
+from support.fed_recorders import drawn
 from support.recorded import video_fixture  # noqa: F401  a fixture
 from support.servers import served
 
@@ -182,3 +183,33 @@ def test_files_that_are_removed_or_moved_meanwhile(root, video, tmp_path):
             404,
             "the recording of gate at that time was removed meanwhile",
         )
+
+
+def test_a_camera_that_is_away_and_comes_back_with_another_size(rtsp, root, tmp_path):
+    """A real camera, whose frames show their number."""
+    small = drawn(tmp_path / "small.mp4", (64, 48))
+    camera = rtsp({"gate": small})
+    text = PIPELINE.format(video=camera.url("gate"), folder=tmp_path / "rec", more="")
+    with served(text, root, data=tmp_path / "data") as server:
+
+        def segments():
+            period = {"source": "gate", "from_s": time.time() - 600, "to_s": time.time() + 1}
+            return server.client.get(f"{API}/timeline", params=period).json()
+
+        server.until(lambda: (line := segments()["segments"]) and line[0]["to_s"] - line[0]["from_s"] > 3)
+        camera.stop()
+        time.sleep(2.5)
+        camera.swap("gate", drawn(tmp_path / "large.mp4", (128, 96)))
+        line = server.until(lambda: (line := segments()) and len(line["segments"]) == 2 and line)
+        first, second = line["segments"]
+        assert [(segment["width"], segment["height"]) for segment in (first, second)] == [(64, 48), (128, 96)]
+        assert {"from_s": first["to_s"], "to_s": second["from_s"], "cause": "camera away"} in line["gaps"]
+        period = {"source": "gate", "from_s": first["from_s"], "to_s": second["to_s"]}
+        piece = server.client.get(f"{API}/video", params=period)
+        assert float(piece.headers["x-end-s"]) == pytest.approx(first["to_s"], abs=0.1), (
+            "it ends where the size changes"
+        )
+        assert set(np.diff(numbers(piece.content)) % 50) == {1}
+        refused = server.client.get(f"{API}/export", params=period)
+        assert refused.status_code == 409
+        assert refused.json()["error"].startswith("the camera changed its video within these times")

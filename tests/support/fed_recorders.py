@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import av
+import numpy as np
 
 from streamkit.core.counters import Counters
 from streamkit.core.data import Frame
@@ -11,6 +12,21 @@ from streamkit.io.segment_files import SegmentFile, SegmentFolder
 from streamkit.io.segment_retention import SegmentLimits, SegmentRetention
 from streamkit.media.ring import PacketRing
 from streamkit.stages.video.continuous import ContinuousRecorder
+
+
+def drawn(path, size=(64, 48), count=50, gop=5):
+    """A video without B frames whose pictures show their number."""
+    with av.open(str(path), "w") as out:
+        stream = out.add_stream("libx264", rate=25)
+        stream.width, stream.height = size
+        stream.pix_fmt = "yuv420p"
+        stream.options = {"g": str(gop), "bf": "0", "sc_threshold": "0", "crf": "10"}
+        for number in range(count):
+            planes = np.full((size[1] * 3 // 2, size[0]), 128, np.uint8)
+            planes[: size[1]] = 40 + number
+            out.mux(stream.encode(av.VideoFrame.from_ndarray(planes, format="yuv420p")))
+        out.mux(stream.encode(None))
+    return path
 
 
 class FedCamera:

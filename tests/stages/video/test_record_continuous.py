@@ -11,10 +11,9 @@ import time
 from datetime import UTC, datetime
 from itertools import pairwise
 
-import av
 import numpy as np
 import pytest
-from support.fed_recorders import FedCamera, FedRecorder
+from support.fed_recorders import FedCamera, FedRecorder, drawn
 from support.full_disk import small_disk
 from support.recorded import run_fixture, shown, video_fixture  # noqa: F401  fixtures
 
@@ -24,21 +23,6 @@ from streamkit.media.segment_reader import read_content
 
 START_S = 1_790_000_000.0
 DAY_S = 86_400.0
-
-
-def drawn(path, size=(64, 48), count=50, gop=5):
-    """A video without B frames whose pictures show their number."""
-    with av.open(str(path), "w") as out:
-        stream = out.add_stream("libx264", rate=25)
-        stream.width, stream.height = size
-        stream.pix_fmt = "yuv420p"
-        stream.options = {"g": str(gop), "bf": "0", "sc_threshold": "0", "crf": "10"}
-        for number in range(count):
-            planes = np.full((size[1] * 3 // 2, size[0]), 128, np.uint8)
-            planes[: size[1]] = 40 + number
-            out.mux(stream.encode(av.VideoFrame.from_ndarray(planes, format="yuv420p")))
-        out.mux(stream.encode(None))
-    return path
 
 
 @pytest.fixture(scope="module")
