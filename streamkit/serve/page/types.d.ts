@@ -127,9 +127,17 @@ export interface EditView {
   rebuilds: string[];
 }
 
+export interface EndedSubscription {
+  endpoint: string;
+}
+
 export interface ErrorResponse {
   error: string;
   request_id: string;
+}
+
+export interface Escalation {
+  minutes: number | null;
 }
 
 export interface EventNames {
@@ -183,6 +191,12 @@ export interface NewSource {
   options?: Record<string, any>;
 }
 
+export interface NewSubscription {
+  endpoint: string;
+  keys: PushKeys;
+  expirationTime?: number | null;
+}
+
 export interface NewToken {
   name: string;
   role: "viewer" | "operator" | "admin";
@@ -196,6 +210,11 @@ export interface OccupancyView {
   count: number | null;
   since_s: number;
   peak_today: number;
+}
+
+export interface OpenCounts {
+  alert: Record<string, number>;
+  notice: Record<string, number>;
 }
 
 export interface PipelineProblem {
@@ -219,12 +238,65 @@ export interface ProblemView {
   warning: boolean;
 }
 
+export interface PushKeys {
+  p256dh: string;
+  auth: string;
+}
+
+export interface PushView {
+  public_key: string;
+  problem: string;
+  browsers: number;
+  silenced: Record<string, number>;
+  escalate_s: number | null;
+  counts: Record<string, number>;
+}
+
 export interface RaisedAlarm {
   alarm: string;
   source: string;
   since_s: number;
   text: string;
   acknowledged: boolean;
+}
+
+export interface ReviewChange {
+  reviewed?: boolean | null;
+  kept?: boolean | null;
+  comment?: string | null;
+}
+
+export interface ReviewDetail {
+  item: ReviewView;
+  events: number[];
+}
+
+export interface ReviewView {
+  id: number;
+  source: string;
+  name: string;
+  stage: string;
+  kind: string;
+  label: string | null;
+  track_id: number | null;
+  severity: "alert" | "notice";
+  text: string;
+  started_s: number;
+  ended_s: number;
+  events: number;
+  number: number;
+  image: boolean;
+  box: [number, number, number, number] | null;
+  path: [number, number, number][];
+  reviewed_by: string | null;
+  reviewed_s: number | null;
+  kept: boolean;
+  comment: string;
+}
+
+export interface ReviewedItems {
+  ids: number[];
+  reviewed?: boolean;
 }
 
 export interface SeriesValues {
@@ -296,6 +368,11 @@ export interface SignedIn {
   signed_in: boolean;
   name: string;
   role: string;
+}
+
+export interface Silence {
+  minutes: number;
+  source?: string;
 }
 
 export interface SourceOption {
