@@ -11,6 +11,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from streamkit.config.alarms import STAGE
@@ -44,6 +45,7 @@ from streamkit.serve.masked_urls import with_hidden_parts
 from streamkit.serve.pipeline_file import PipelineFile
 from streamkit.serve.problems import Problems
 from streamkit.serve.push import PushCenter
+from streamkit.serve.store.recording_index import RecordingIndex
 from streamkit.serve.store.review_table import Severity
 from streamkit.serve.store.serve_store import ServeStore
 from streamkit.stages.analytics.rule import RuleStage
@@ -73,6 +75,7 @@ class ServeEngine:
         alarm_center: what people see and do about the alarms.
         problems: what is wrong.
         load: rates and load of the stages.
+        recordings: the index of the recordings around the clock.
         audit: the log of changes, once there is an API.
         push: sends alerts to browsers, once there is an API.
     """
@@ -95,6 +98,7 @@ class ServeEngine:
         self.allow_files = allow_files
         self.file = file
         self.refused = Counters()  # requests and connections, by cause
+        self.recordings = RecordingIndex(store.folder)
         self._started_s = time.monotonic()
         self._differs = 0
         self.messages = MessageStore()
@@ -111,6 +115,7 @@ class ServeEngine:
         self.load = LiveLoad(self._seen)
         kinds = (Record, Snapshot)
         nodes = self._seen.nodes.values()
+        self.recordings.follow(_recording_folders(self._recorders_of_video()))
         self.store.set_stages(*([node.id for node in nodes if issubclass(node.type, kind)] for kind in kinds))
         self.store.set_severities(dict(_severities(self._seen)))
 
@@ -276,7 +281,7 @@ class ServeEngine:
 
     def check_clip(self) -> None:
         """Check that clips, which have the cameras' own video, may be shown. Raises RequestRejected."""
-        recorders = [node for node in self._nodes() if issubclass(node.type, Record)]
+        recorders = self._recorders_of_video()
         allowed = bool(recorders) and all(node.options.get("hidden") == ALLOW for node in recorders)
         if not allowed and (hides := self.hides()):
             hint = f"write `hidden: {ALLOW}` under {recorders[0].id} in the YAML" if recorders else "download it there"
@@ -318,6 +323,9 @@ class ServeEngine:
 
     def _configured(self, id_: str) -> SourceConfig | None:
         return next((source for source in list(self.graph.sources) if source.id == id_), None)
+
+    def _recorders_of_video(self) -> list[Node]:
+        return [node for node in self._nodes() if issubclass(node.type, Record)]
 
     def _recorders(self) -> list[str]:
         return [node.id for node in self._nodes() if node.type.spec.on_demand]
@@ -572,6 +580,16 @@ class ServeEngine:
             differs=self._differs,
             edit_rejected=isinstance(running, ReloadingPipeline) and bool(running.rejected),
         )
+
+
+def _recording_folders(recorders: list[Node]) -> list[Path]:
+    """The folders of recordings around the clock, and their archives."""
+    folders = []
+    for node in recorders:
+        if node.options.get("continuous"):
+            stage: Any = node.type(**node.options)
+            folders += [Path(stage.folder), *([Path(stage.archive["path"])] if stage.archive else [])]
+    return folders
 
 
 def _severities(graph: Graph) -> Iterator[tuple[tuple[str, str], Severity]]:

@@ -165,6 +165,12 @@ export interface EventView {
   snapshot: boolean;
 }
 
+export interface GapView {
+  from_s: number;
+  to_s: number;
+  cause: string;
+}
+
 export interface HTTPValidationError {
   detail?: ValidationError[];
 }
@@ -260,6 +266,27 @@ export interface RaisedAlarm {
   acknowledged: boolean;
 }
 
+export interface RecordedDayView {
+  day: string;
+  recorded_s: number;
+}
+
+export interface RecordingTimeline {
+  segments: SegmentView[];
+  gaps: GapView[];
+  motion: number[];
+  motion_by: string;
+  events: number[];
+}
+
+export interface RecordingView {
+  source: string;
+  first_s: number;
+  last_s: number;
+  bytes: number;
+  days: RecordedDayView[];
+}
+
 export interface ReviewChange {
   reviewed?: boolean | null;
   kept?: boolean | null;
@@ -297,6 +324,17 @@ export interface ReviewView {
 export interface ReviewedItems {
   ids: number[];
   reviewed?: boolean;
+}
+
+export interface SegmentView {
+  id: number;
+  from_s: number;
+  to_s: number;
+  width: number;
+  height: number;
+  codec: string;
+  bytes: number;
+  event: boolean;
 }
 
 export interface SeriesValues {
