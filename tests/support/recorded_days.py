@@ -59,6 +59,19 @@ class Segment:
         end_s = self.from_s + self.frames_s[last] + (self.frames_s[1] - self.frames_s[0])
         return memory.getvalue(), self.from_s + key_s, end_s
 
+    def encoded(self, from_s: float, to_s: float) -> bytes:
+        """The frames from one time to another, encoded anew."""
+        memory = io.BytesIO()
+        with av.open(str(self.path)) as video, av.open(memory, "w", format="mp4") as out:
+            stream = out.add_stream("libx264", rate=25, options={"crf": "14"})
+            stream.width, stream.height, stream.pix_fmt = self.width, self.height, "yuv420p"
+            for frame in video.decode(video=0):
+                if from_s - 1e-4 <= self.from_s + float(frame.time) < to_s - 1e-4:
+                    frame.pts = None
+                    out.mux(stream.encode(frame))
+            out.mux(stream.encode())
+        return memory.getvalue()
+
     def image(self, time_s: float, width: int) -> tuple[bytes, float]:
         key_s = self.key_before(time_s)
         with av.open(str(self.path)) as video:
@@ -77,8 +90,11 @@ class RecordedDays:
 
     segments: dict[str, list[Segment]]
     gaps: dict[str, list[tuple[float, float, str]]] = field(default_factory=dict)
-    codecs: str = "avc1.64001f"
+    codecs: dict[str, str] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
+
+    def codec(self, source: str) -> str:
+        return self.codecs.get(source, "avc1.64001f")
 
     def at(self, source: str, time_s: float) -> Segment | None:
         return next((each for each in self.segments[source] if each.from_s - 1e-3 <= time_s < each.end_s), None)
@@ -102,7 +118,7 @@ class RecordedDays:
         def timeline(source: Source, from_s: Time, to_s: Time, bins: int = 1) -> Response:
             segments = [
                 {"id": number, "from_s": each.from_s, "to_s": each.end_s, "width": each.width, "height": each.height,
-                 "codec": self.codecs, "bytes": each.path.stat().st_size}
+                 "codec": self.codec(source), "bytes": each.path.stat().st_size}
                 for number, each in enumerate(self.segments.get(source, []))
                 if each.end_s > from_s and each.from_s < to_s
             ]
@@ -123,7 +139,7 @@ class RecordedDays:
                 return JSONResponse({"error": f"{source} was not recorded then"}, 404)
             data, start_s, end_s = segment.cut(from_s, to_s)
             headers = {"x-start-s": f"{start_s:.6f}", "x-end-s": f"{end_s:.6f}"}
-            return Response(data, media_type=f'video/mp4; codecs="{self.codecs}"', headers=headers)
+            return Response(data, media_type=f'video/mp4; codecs="{self.codec(source)}"', headers=headers)
 
         @api.get("/recordings/image")
         def image(source: Source, time_s: Time, width: int = 320) -> Response:
@@ -139,6 +155,6 @@ class RecordedDays:
             segment = self.at(source, from_s)
             if segment is None:
                 return JSONResponse({"error": f"{source} was not recorded then"}, 404)
-            data, _, _ = segment.cut(from_s, to_s)
+            data = segment.encoded(from_s, to_s) if exact else segment.cut(from_s, to_s)[0]
             return Response(data, media_type="video/mp4",
                             headers={"content-disposition": f'attachment; filename="{source}.mp4"'})

@@ -31,6 +31,16 @@ const seconds = (time_s) => Number(time_s.toFixed(4));
 export const listRecordings = () => get(BASE);
 
 /**
+ * Whether a camera was recorded around the clock at about a time.
+ * @param {string} source
+ * @param {number} time_s
+ */
+export async function isRecorded(source, time_s) {
+  const { segments } = await recordedTimeline(source, time_s - 1, time_s + 1, 1);
+  return segments.length > 0;
+}
+
+/**
  * @param {string} source
  * @param {number} from_s
  * @param {number} to_s

@@ -1,0 +1,386 @@
+"""The view of recordings in a real browser: the frames on the screen show their number, so that each is the right one."""
+
+import itertools
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import av
+import pytest
+from support import coded
+from support.pages import (  # noqa: F401  fixtures
+    CHROMIUM,
+    DESK,
+    PHONE,
+    chromium_fixture,
+    expect,
+    in_sizes_and_schemes,
+    open_page_fixture,
+    ring,
+    tidy,
+    walk,
+    wide,
+)
+from support.recorded_days import RecordedDays, Segment
+from support.servers import served
+
+from streamkit.core.data import Event
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; apt-get install chromium-headless-shell")
+
+FPS = 25
+GOP = 10
+FRAMES = 1000  # of a segment: 40 s
+GAP_S = 20
+PIPELINE = """
+sources:
+  street: {uri: samples/street.mp4, every: 10, pace: 2, loop: true, name: "Main street", group: entrance}
+  yard: {uri: samples/street.mp4, every: 10, pace: 2, loop: true}
+stages:
+  detect: {model: demo}
+"""
+
+# The number of the frame that a camera shows, from the pixels of its video or image; -1 without a picture.
+NUMBER = """(source) => {
+  const pane = document.querySelector(`.pane[data-source="${source}"]`);
+  const picture = [...pane.querySelectorAll("video, img")].find((element) => getComputedStyle(element).visibility === "visible"
+    && (element.videoWidth || element.naturalWidth));
+  if (!picture) return -1;
+  const canvas = document.createElement("canvas");
+  [canvas.width, canvas.height] = [320, 240];
+  const context = canvas.getContext("2d");
+  context.drawImage(picture, 0, 0, 320, 240);
+  let number = 0;
+  for (let bit = 0; bit < 10; bit += 1) if (context.getImageData(bit * 16 + 8, 8, 1, 1).data[0] > 128) number += 2 ** bit;
+  return number;
+}"""
+
+
+@pytest.fixture(scope="module")
+def days(tmp_path_factory):
+    """`street` with a gap in which `yard` goes on; `door` in a codec that Chromium does not play."""
+    folder = tmp_path_factory.mktemp("recorded")
+    clip = coded.clip(folder / "h264.mp4", FRAMES, gop=GOP)
+    hevc = coded.clip(folder / "hevc.mp4", 250, gop=GOP, codec="libx265")
+    base_s = int(time.time()) - 3600
+    length_s = FRAMES / FPS
+    street = [Segment(clip, base_s), Segment(clip, base_s + length_s + GAP_S)]
+    yard = [Segment(clip, base_s), Segment(clip, base_s + length_s), Segment(clip, base_s + 2 * length_s)]
+    gap = (base_s + length_s, base_s + length_s + GAP_S, "camera away")
+    recorded = RecordedDays(
+        {"street": street, "yard": yard, "door": [Segment(hevc, base_s)]},
+        {"street": [gap]},
+        {"door": "hvc1.1.6.L93.B0"},
+    )
+    recorded.base_s = base_s
+    return recorded
+
+
+@pytest.fixture(scope="module")
+def server(root, days):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        with served(PIPELINE, root, add_routes=days.add_routes) as page_server:
+            page_server.running("street")
+            for n in range(3):
+                event = Event("crossed", "line", "street", n, n / 25, n, {"direction": "in", "label": "car"})
+                page_server.engine.gallery.add_events(days.base_s + 5.2 + 10 * n, [event], None)
+            yield page_server
+
+
+@pytest.fixture(autouse=True)
+def tidy():  # noqa: F811  no test adds a source
+    return
+
+
+def number(page, source="street"):
+    return page.evaluate(NUMBER, source)
+
+
+def until(page, script, argument=None):
+    page.wait_for_function(script, arg=argument, timeout=20_000)
+
+
+def shows(page, expected, source="street"):
+    """Wait until a camera shows this frame, and nothing but its video."""
+    until(page, f"([source, number]) => ({NUMBER})(source) === number", [source, expected])
+
+
+def view(open_page, at_s, *sources, span_s=None, **options):
+    """Open the view at a time; `span_s` is about what the timeline shows then."""
+    page = open_page(**options)
+    query = "&".join(f"source={source}" for source in sources or ("street",))
+    page.evaluate("address => { location.hash = address; }", f"#/recordings?{query}&at={at_s}")
+    expect(page.locator('.pane[data-ready="true"]')).to_have_count(max(1, len(sources)))
+    if span_s:
+        page.locator(".track").focus()
+        for _ in range(40):
+            if period(page)[1] - period(page)[0] <= span_s:
+                break
+            page.keyboard.press("+")
+    return page
+
+
+def period(page):
+    """The first and last time that the timeline shows, in seconds since 1970."""
+    track = page.locator(".track")
+    return [int(track.get_attribute(f"aria-value{end}")) for end in ("min", "max")]
+
+
+def state(page, source="street"):
+    return page.locator(f'.pane[data-source="{source}"]').get_attribute("data-state")
+
+
+def clock_s(page):
+    """The time of the view's clock."""
+    shown = page.locator(".transport .clock").get_attribute("datetime")
+    return datetime.fromisoformat(shown).timestamp()
+
+
+def drag(page, time_s, *, drop=True):
+    """Drag the playhead to a time: the pixel that is nearest to it."""
+    box = page.locator(".track").bounding_box()
+    middle_s = clock_s(page)
+    y = box["y"] + 10
+    page.mouse.move(box["x"] + box["width"] / 2, y)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] / 2 + (time_s - middle_s) / 10 * box["width"], y, steps=6)
+    if drop:
+        page.mouse.up()
+
+
+def test_dragging_shows_keyframes_and_dropping_shows_the_frame(open_page, days):
+    page = view(open_page, days.base_s + 10, span_s=10)  # 10 s are 1,000 pixels or so: 4 for a frame or less
+    shows(page, 250)
+    drag(page, days.base_s + 12.62, drop=False)
+    shows(page, 310)  # the keyframe before
+    assert state(page) == "images"
+    expect(page.locator(".pane .mode")).to_have_text("keyframes")
+    page.mouse.up()
+    until(page, "() => document.querySelector('.pane').dataset.state === 'video'")
+    expected = int((clock_s(page) - days.base_s) * FPS + 1e-6)
+    assert abs(expected - 315) <= 1
+    shows(page, expected)
+
+
+def test_dragging_requests_few_images(open_page, days):
+    page = view(open_page, days.base_s + 10, span_s=60)
+    shows(page, 250)
+    days.requests.clear()
+    box = page.locator(".track").bounding_box()
+    page.mouse.move(box["x"] + 100, box["y"] + 10)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 600, box["y"] + 10, steps=200)
+    page.wait_for_timeout(300)
+    images = days.requests.count("image")
+    page.mouse.up()
+    assert 1 <= images < 60
+
+
+def test_a_date_and_time_lead_there_by_the_clock_of_the_browser(open_page, days):
+    page = view(open_page, days.base_s + 5, timezone_id="America/New_York")
+    expect(page.locator(".zone")).to_contain_text("America/New_York (E")
+    local = datetime.fromtimestamp(days.base_s + 31, ZoneInfo("America/New_York"))
+    page.get_by_label("Go to").fill(local.strftime("%Y-%m-%dT%H:%M:%S"))
+    page.get_by_label("Go to").press("Enter")
+    shows(page, 31 * FPS)
+    expect(page.locator(".clock")).to_have_text(local.strftime("%H:%M:%S.0"))
+    until(page, "at => location.hash.includes(`at=${at}.000`)", days.base_s + 31)
+    page.reload()
+    shows(page, 31 * FPS)
+
+
+def test_the_keys_of_frames_step_by_one_frame(open_page, days):
+    page = view(open_page, days.base_s + 20.02)
+    shows(page, 500)
+    for expected in (501, 502, 501, 500, 499, 498):  # 500 is a keyframe: what is before it is loaded
+        page.keyboard.press("." if expected in (501, 502) and number(page) < expected else ",")
+        shows(page, expected)
+
+
+def test_two_cameras_play_in_step(open_page, days):
+    page = view(open_page, days.base_s + 22, "street", "yard")
+    shows(page, 550)
+    shows(page, 550, "yard")
+    page.keyboard.press("Space")
+    until(page, f"() => ({NUMBER})('street') > 580")
+    apart = page.evaluate(f"() => Math.abs(({NUMBER})('street') - ({NUMBER})('yard'))")
+    assert apart <= 5
+    page.get_by_label("Speed").select_option("4")
+    until(page, f"() => ({NUMBER})('street') > 700")
+    page.get_by_role("button", name="Pause").click()
+    shown = int((clock_s(page) - days.base_s) * FPS)
+    until(page, "() => [...document.querySelectorAll('.pane')].every(({ dataset }) => dataset.state === 'video')")
+    until(page, f"() => ({NUMBER})('street') === ({NUMBER})('yard')")
+    assert abs(number(page) - shown) <= 3  # the clock is read to a tenth of a second
+
+
+def test_a_camera_in_a_gap_says_its_cause_and_rejoins(open_page, days):
+    gap_s = days.base_s + FRAMES / FPS
+    page = view(open_page, gap_s + GAP_S - 1, "street", "yard")
+    until_words = datetime.fromtimestamp(gap_s + GAP_S, UTC).strftime("%H:%M:%S")
+    expect(page.locator(".pane .hint").first).to_have_text(f"No recording until {until_words}: camera away")
+    assert number(page) == -1
+    shows(page, (GAP_S - 1) * FPS, "yard")
+    page.keyboard.press("Space")
+    until(page, f"() => ({NUMBER})('street') > 10")
+    page.keyboard.press("Space")
+    until(page, f"lead => ({NUMBER})('yard') - ({NUMBER})('street') === lead", GAP_S * FPS)
+
+
+def test_a_gap_of_all_cameras_is_skipped_and_said(open_page, days):
+    page = view(open_page, days.base_s + FRAMES / FPS + 2)
+    page.keyboard.press("Space")
+    expect(page.locator(".note")).to_have_text("Skipped 0:17 without a recording.", use_inner_text=True)
+    until(page, f"() => ({NUMBER})('street') > 5")
+
+
+def test_the_timeline_names_the_cause_of_a_gap_under_the_pointer(open_page, days):
+    page = view(open_page, days.base_s + FRAMES / FPS + 2, span_s=60)
+    box = page.locator(".track").bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 20)
+    expect(page.locator(".tip")).to_contain_text("camera away")
+    before = period(page)
+    page.mouse.wheel(0, 400)
+    assert period(page)[1] - period(page)[0] > (before[1] - before[0]) * 1.5
+    before = period(page)
+    page.mouse.wheel(300, 0)
+    assert period(page)[0] > before[0]
+
+
+def test_an_exact_export_has_the_frames_of_its_range(open_page, days, tmp_path):
+    page = view(open_page, days.base_s + 10, span_s=10)
+    page.keyboard.press("x")
+    begin = page.get_by_role("slider", name="Begin of the export")
+    expect(begin).to_be_focused()
+    page.keyboard.press("ArrowRight")
+    end = page.get_by_role("slider", name="End of the export")
+    end.focus()
+    page.keyboard.press("PageUp")
+    first_s, last_s = (float(handle.get_attribute("aria-valuenow")) for handle in (begin, end))
+    page.get_by_label("How the export is cut").select_option("true")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download").click()
+    expect(page.locator(".export-state")).to_contain_text("Downloaded")
+    numbers = decoded(Path(download.value.path()))
+    assert numbers == list(range(numbers[0], numbers[-1] + 1))
+    assert numbers[0] == pytest.approx((first_s - days.base_s) * FPS, abs=2)  # the handles tell tenths of seconds
+    assert numbers[-1] + 1 == pytest.approx((last_s - days.base_s) * FPS, abs=2)
+    page.get_by_role("button", name="Cancel").click()
+    expect(begin).to_be_hidden()
+
+
+def decoded(path):
+    with av.open(str(path)) as video:
+        return [coded.number_of(frame.to_ndarray(format="rgb24")) for frame in video.decode(video=0)]
+
+
+def test_a_refused_export_says_why(open_page, days):
+    page = view(open_page, days.base_s + FRAMES / FPS + 2, span_s=10)
+    page.keyboard.press("x")
+    page.get_by_role("button", name="Download").click()
+    expect(page.locator(".export-state")).to_have_text("Not exported: street was not recorded then")
+
+
+def test_an_unplayable_codec_is_shown_as_keyframes(open_page, days):
+    page = view(open_page, days.base_s + 5.1, "door")
+    shows(page, 120, "door")
+    expect(page.locator(".pane .mode")).to_have_text("images")
+    assert "does not play video/mp4" in page.locator(".pane .mode").get_attribute("title")
+
+
+def test_sixteen_times_is_played_by_keyframes(open_page, days):
+    page = view(open_page, days.base_s + 2)
+    shows(page, 50)
+    page.get_by_label("Speed").select_option("16")
+    page.get_by_role("button", name="Play").click()
+    until(page, f"() => ({NUMBER})('street') > 200")
+    assert state(page) == "images"
+    assert number(page) % GOP == 0
+
+
+def test_events_are_on_the_timeline_and_lead_there_and_back(open_page, days, server):
+    page = view(open_page, days.base_s + 1)
+    page.keyboard.press("n")
+    shows(page, 130)
+    expect(page.locator(".note")).to_contain_text("Car 0 crossed")
+    page.keyboard.press("n")
+    shows(page, 380)
+    page.keyboard.press("p")
+    shows(page, 130)
+    page.get_by_role("link", name="Open the event").click()
+    expect(page.locator(".event-detail h3")).to_contain_text("Car 0 crossed")
+    page.get_by_role("link", name="Show the recording").click()
+    shows(page, 130)
+    for _ in range(6):
+        page.get_by_role("button", name="Zoom in").click()
+    mark = page.locator(".lane .marks")
+    expect(mark).to_have_attribute("d", lambda_path())
+    box = page.locator(".track").bounding_box()
+    page.mouse.click(box["x"] + box["width"] / 2 + 3, box["y"] + 10)  # the playhead is on the event
+    shows(page, 130)
+    expect(page.locator(".note")).to_contain_text("Car 0 crossed")
+
+
+def lambda_path():
+    import re
+
+    return re.compile(r"^M.*z$")
+
+
+def test_the_keyboard_alone_does_it(open_page, days):
+    page = view(open_page, days.base_s + 10)
+    page.evaluate("document.activeElement.blur()")
+    page.locator("#skip").focus()
+    walk(page, "Cameras 1 of 4")
+    page.keyboard.press("Enter")
+    for _ in range(8):
+        page.keyboard.press("Tab")
+        assert ring(page)
+        if page.evaluate("document.activeElement.dataset.camera") == "yard":
+            break
+    page.keyboard.press("Space")
+    expect(page.locator(".pane")).to_have_count(2)
+    page.keyboard.press("Escape")
+    expect(page.locator("#recordings-cameras")).to_be_focused()
+    expect(page.locator(".picker-box")).to_be_hidden()
+    walk(page, "Play")
+    walk(page, "Export")
+    walk(page, "Time. Arrow keys move, Page keys move far, plus and minus zoom.")
+    before_s = clock_s(page)
+    page.keyboard.press("ArrowRight")
+    assert clock_s(page) == pytest.approx(before_s + 12, abs=0.11)  # 1/150 of half an hour
+    shows(page, 22 * FPS, "yard")
+    words = page.locator(".track").get_attribute("aria-valuetext")
+    assert "street recorded; yard recorded" in words
+
+
+@in_sizes_and_schemes
+def test_nothing_is_cut_or_overlaps_with_opened_items(open_page, days, size, scheme):
+    axe = pytest.importorskip("axe_playwright_python.base", reason="no axe; pip install axe-playwright-python")
+    viewport = DESK if size == "desk" else PHONE
+    page = view(
+        open_page, days.base_s + FRAMES / FPS + 2, "street", "yard", color_scheme=scheme, viewport=viewport, bypass_csp=True
+    )
+    page.add_script_tag(path=axe.AXE_FILE_PATH)
+    shifts = "() => { window.shift = 0; new PerformanceObserver((list) => list.getEntries().forEach((entry) => { window.shift += entry.value; })).observe({ type: 'layout-shift', buffered: false }); }"
+    page.evaluate(shifts)
+    page.keyboard.press("x")
+    page.locator("#recordings-cameras").click()
+    page.wait_for_timeout(300)
+    assert wide(page) <= 0
+    rows = [".tools", ".stage", ".transport", ".timelines"]
+    boxes = [page.locator(f".recordings > {row}").bounding_box() for row in rows]
+    for upper, lower in itertools.pairwise(boxes):
+        assert upper["y"] + upper["height"] <= lower["y"] + 0.5
+    for button in page.locator(".transport button, .tools button, .export button").all():
+        box = button.bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= viewport["width"]
+        assert button.evaluate("button => button.scrollWidth <= button.clientWidth + 1")
+    contrast = page.evaluate((Path(__file__).parent / "contrast.js").read_text())
+    assert [text for text in contrast if text["ratio"] < 4.5] == []
+    violations = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")["violations"]
+    assert [(each["id"], each["nodes"][0]["html"][:120]) for each in violations] == []
+    assert page.evaluate("window.shift") < 0.01
