@@ -1,6 +1,8 @@
 """The view of recordings in a real browser: the frames on the screen show their number, so that each is the right one."""
 
+import io
 import itertools
+import re
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -44,16 +46,24 @@ stages:
 # The number of the frame that a camera shows, from the pixels of its video or image; -1 without a picture.
 NUMBER = """(source) => {
   const pane = document.querySelector(`.pane[data-source="${source}"]`);
-  const picture = [...pane.querySelectorAll("video, img")].find((element) => getComputedStyle(element).visibility === "visible"
+  const picture = [...(pane?.querySelectorAll("video, img") ?? [])].find((element) => getComputedStyle(element).visibility === "visible"
     && (element.videoWidth || element.naturalWidth));
   if (!picture) return -1;
   const canvas = document.createElement("canvas");
   [canvas.width, canvas.height] = [320, 240];
-  const context = canvas.getContext("2d");
+  const context = canvas.getContext("2d", { willReadFrequently: true });
   context.drawImage(picture, 0, 0, 320, 240);
   let number = 0;
   for (let bit = 0; bit < 10; bit += 1) if (context.getImageData(bit * 16 + 8, 8, 1, 1).data[0] > 128) number += 2 ** bit;
   return number;
+}"""
+
+
+# Adds up by how much the layout shifts from now on.
+SHIFTS = """() => {
+  window.shift = 0;
+  new PerformanceObserver((list) => list.getEntries().forEach(({ value }) => { window.shift += value; }))
+    .observe({ type: "layout-shift" });
 }"""
 
 
@@ -62,11 +72,12 @@ def days(tmp_path_factory):
     """`street` with a gap in which `yard` goes on; `door` in a codec that Chromium does not play."""
     folder = tmp_path_factory.mktemp("recorded")
     clip = coded.clip(folder / "h264.mp4", FRAMES, gop=GOP)
+    reordered = coded.clip(folder / "b-frames.mp4", FRAMES, gop=GOP, bf=2)
     hevc = coded.clip(folder / "hevc.mp4", 250, gop=GOP, codec="libx265")
     base_s = int(time.time()) - 3600
     length_s = FRAMES / FPS
     street = [Segment(clip, base_s), Segment(clip, base_s + length_s + GAP_S)]
-    yard = [Segment(clip, base_s), Segment(clip, base_s + length_s), Segment(clip, base_s + 2 * length_s)]
+    yard = [Segment(reordered, base_s + place * length_s) for place in range(3)]
     gap = (base_s + length_s, base_s + length_s + GAP_S, "camera away")
     recorded = RecordedDays(
         {"street": street, "yard": yard, "door": [Segment(hevc, base_s)]},
@@ -125,7 +136,7 @@ def view(open_page, at_s, *sources, span_s=None, **options):
 def period(page):
     """The first and last time that the timeline shows, in seconds since 1970."""
     track = page.locator(".track")
-    return [int(track.get_attribute(f"aria-value{end}")) for end in ("min", "max")]
+    return [float(track.get_attribute(f"data-{end}")) for end in ("from", "to")]
 
 
 def state(page, source="street"):
@@ -138,30 +149,30 @@ def clock_s(page):
     return datetime.fromisoformat(shown).timestamp()
 
 
-def drag(page, time_s, *, drop=True):
-    """Drag the playhead to a time: the pixel that is nearest to it."""
+def place_of(page, time_s):
+    """The pixel of a time, on the first lane."""
     box = page.locator(".track").bounding_box()
-    middle_s = clock_s(page)
-    y = box["y"] + 10
-    page.mouse.move(box["x"] + box["width"] / 2, y)
+    from_s, to_s = period(page)
+    return box["x"] + (time_s - from_s) / (to_s - from_s) * box["width"], box["y"] + 10
+
+
+def drag(page, from_s, to_s):
+    """Drag from one time to another, and do not drop."""
+    page.mouse.move(*place_of(page, from_s))
     page.mouse.down()
-    page.mouse.move(box["x"] + box["width"] / 2 + (time_s - middle_s) / 10 * box["width"], y, steps=6)
-    if drop:
-        page.mouse.up()
+    page.mouse.move(*place_of(page, to_s), steps=6)
 
 
 def test_dragging_shows_keyframes_and_dropping_shows_the_frame(open_page, days):
-    page = view(open_page, days.base_s + 10, span_s=10)  # 10 s are 1,000 pixels or so: 4 for a frame or less
+    page = view(open_page, days.base_s + 10, span_s=11)  # some 4 pixels for each frame
     shows(page, 250)
-    drag(page, days.base_s + 12.62, drop=False)
+    drag(page, days.base_s + 9, days.base_s + 12.62)
     shows(page, 310)  # the keyframe before
     assert state(page) == "images"
     expect(page.locator(".pane .mode")).to_have_text("keyframes")
     page.mouse.up()
     until(page, "() => document.querySelector('.pane').dataset.state === 'video'")
-    expected = int((clock_s(page) - days.base_s) * FPS + 1e-6)
-    assert abs(expected - 315) <= 1
-    shows(page, expected)
+    shows(page, 315)
 
 
 def test_dragging_requests_few_images(open_page, days):
@@ -171,11 +182,11 @@ def test_dragging_requests_few_images(open_page, days):
     box = page.locator(".track").bounding_box()
     page.mouse.move(box["x"] + 100, box["y"] + 10)
     page.mouse.down()
-    page.mouse.move(box["x"] + 600, box["y"] + 10, steps=200)
+    page.mouse.move(box["x"] + 600, box["y"] + 10, steps=60)
     page.wait_for_timeout(300)
     images = days.requests.count("image")
     page.mouse.up()
-    assert 1 <= images < 60
+    assert 1 <= images < 40
 
 
 def test_a_date_and_time_lead_there_by_the_clock_of_the_browser(open_page, days):
@@ -194,8 +205,8 @@ def test_a_date_and_time_lead_there_by_the_clock_of_the_browser(open_page, days)
 def test_the_keys_of_frames_step_by_one_frame(open_page, days):
     page = view(open_page, days.base_s + 20.02)
     shows(page, 500)
-    for expected in (501, 502, 501, 500, 499, 498):  # 500 is a keyframe: what is before it is loaded
-        page.keyboard.press("." if expected in (501, 502) and number(page) < expected else ",")
+    for key, expected in ((".", 501), (".", 502), (",", 501), (",", 500), (",", 499), (",", 498)):
+        page.keyboard.press(key)  # 500 is the keyframe where the video begins: the frames before it are loaded then
         shows(page, expected)
 
 
@@ -232,7 +243,7 @@ def test_a_camera_in_a_gap_says_its_cause_and_rejoins(open_page, days):
 def test_a_gap_of_all_cameras_is_skipped_and_said(open_page, days):
     page = view(open_page, days.base_s + FRAMES / FPS + 2)
     page.keyboard.press("Space")
-    expect(page.locator(".note")).to_have_text("Skipped 0:17 without a recording.", use_inner_text=True)
+    expect(page.locator(".note")).to_have_text(re.compile(r"^Skipped 0:1[67] without a recording\.$"))
     until(page, f"() => ({NUMBER})('street') > 5")
 
 
@@ -276,6 +287,37 @@ def decoded(path):
         return [coded.number_of(frame.to_ndarray(format="rgb24")) for frame in video.decode(video=0)]
 
 
+def test_the_times_of_frames_are_read_from_fragments(open_page, days):
+    page = open_page()
+    for source in ("street", "yard"):
+        data, start_s, _ = days.segments[source][0].cut(days.base_s + 3, days.base_s + 5)
+        assert start_s == pytest.approx(days.base_s + 2.8 if source == "street" else start_s)
+        with av.open(io.BytesIO(data)) as video:
+            expected = [float(frame.time) for frame in video.decode(video=0)]
+        times = page.evaluate(
+            """async (bytes) => {
+              const { frameTimes } = await import("/page/recordings/fragments.js");
+              return frameTimes(new Uint8Array(bytes).buffer);
+            }""",
+            list(data),
+        )
+        assert times == pytest.approx(expected)
+
+
+def test_the_axis_has_whole_hours_when_the_clocks_change(open_page, days):
+    page = open_page(timezone_id="Europe/Berlin")
+    words = page.evaluate(
+        """async () => {
+          const { Period, axisTimes, axisWords } = await import("/page/recordings/period.js");
+          const from_s = Date.UTC(2026, 9, 24, 22) / 1000; // 25 hours of October 25 in Berlin
+          const { step_s, times } = axisTimes(new Period(from_s, from_s + 25 * 3600), 10);
+          return times.map((time_s) => axisWords(time_s, step_s));
+        }"""
+    )
+    assert [word[-5:] for word in words[1:-1]] == [f"{hour:02}:00" for hour in range(3, 24, 3)]
+    assert ["Oct 25" in words[0], "Oct 26" in words[-1]] == [True, True]
+
+
 def test_a_refused_export_says_why(open_page, days):
     page = view(open_page, days.base_s + FRAMES / FPS + 2, span_s=10)
     page.keyboard.press("x")
@@ -316,17 +358,11 @@ def test_events_are_on_the_timeline_and_lead_there_and_back(open_page, days, ser
     for _ in range(6):
         page.get_by_role("button", name="Zoom in").click()
     mark = page.locator(".lane .marks")
-    expect(mark).to_have_attribute("d", lambda_path())
+    expect(mark).to_have_attribute("d", re.compile("^M.*z$"))
     box = page.locator(".track").bounding_box()
     page.mouse.click(box["x"] + box["width"] / 2 + 3, box["y"] + 10)  # the playhead is on the event
     shows(page, 130)
     expect(page.locator(".note")).to_contain_text("Car 0 crossed")
-
-
-def lambda_path():
-    import re
-
-    return re.compile(r"^M.*z$")
 
 
 def test_the_keyboard_alone_does_it(open_page, days):
@@ -361,14 +397,22 @@ def test_nothing_is_cut_or_overlaps_with_opened_items(open_page, days, size, sch
     axe = pytest.importorskip("axe_playwright_python.base", reason="no axe; pip install axe-playwright-python")
     viewport = DESK if size == "desk" else PHONE
     page = view(
-        open_page, days.base_s + FRAMES / FPS + 2, "street", "yard", color_scheme=scheme, viewport=viewport, bypass_csp=True
+        open_page,
+        days.base_s + FRAMES / FPS + 2,
+        "street",
+        "yard",
+        color_scheme=scheme,
+        viewport=viewport,
+        bypass_csp=True,
     )
     page.add_script_tag(path=axe.AXE_FILE_PATH)
-    shifts = "() => { window.shift = 0; new PerformanceObserver((list) => list.getEntries().forEach((entry) => { window.shift += entry.value; })).observe({ type: 'layout-shift', buffered: false }); }"
-    page.evaluate(shifts)
+    page.evaluate(SHIFTS)
     page.keyboard.press("x")
+    expect(page.get_by_role("group", name="Export")).to_be_visible()
+    assert violations(page) == []
     page.locator("#recordings-cameras").click()
-    page.wait_for_timeout(300)
+    page.locator(".picker-box input[type=checkbox]").last.focus()
+    assert violations(page, "{ include: ['.tools'] }") == []  # what the list covers has a background of its own
     assert wide(page) <= 0
     rows = [".tools", ".stage", ".transport", ".timelines"]
     boxes = [page.locator(f".recordings > {row}").bounding_box() for row in rows]
@@ -381,6 +425,9 @@ def test_nothing_is_cut_or_overlaps_with_opened_items(open_page, days, size, sch
         assert button.evaluate("button => button.scrollWidth <= button.clientWidth + 1")
     contrast = page.evaluate((Path(__file__).parent / "contrast.js").read_text())
     assert [text for text in contrast if text["ratio"] < 4.5] == []
-    violations = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")["violations"]
-    assert [(each["id"], each["nodes"][0]["html"][:120]) for each in violations] == []
     assert page.evaluate("window.shift") < 0.01
+
+
+def violations(page, context="document"):
+    results = page.evaluate(f"axe.run({context}, {{ resultTypes: ['violations'] }})")
+    return [(violation["id"], violation["nodes"][0]["html"][:120]) for violation in results["violations"]]

@@ -109,27 +109,41 @@ class RecordedDays:
 
         @api.get("/recordings")
         def recordings() -> Response:
-            return JSONResponse([
-                {"source": source, "first_s": each[0].from_s, "last_s": each[-1].end_s, "bytes": 1, "days": []}
-                for source, each in self.segments.items()
-            ])
+            return JSONResponse(
+                [
+                    {"source": source, "first_s": each[0].from_s, "last_s": each[-1].end_s, "bytes": 1, "days": []}
+                    for source, each in self.segments.items()
+                ]
+            )
 
         @api.get("/recordings/timeline")
         def timeline(source: Source, from_s: Time, to_s: Time, bins: int = 1) -> Response:
             segments = [
-                {"id": number, "from_s": each.from_s, "to_s": each.end_s, "width": each.width, "height": each.height,
-                 "codec": self.codec(source), "bytes": each.path.stat().st_size}
+                {
+                    "id": number,
+                    "from_s": each.from_s,
+                    "to_s": each.end_s,
+                    "width": each.width,
+                    "height": each.height,
+                    "codec": self.codec(source),
+                    "bytes": each.path.stat().st_size,
+                }
                 for number, each in enumerate(self.segments.get(source, []))
                 if each.end_s > from_s and each.from_s < to_s
             ]
             gaps = [
                 {"from_s": begin, "to_s": end, "cause": cause}
-                for begin, end, cause in self.gaps.get(source, []) if end > from_s and begin < to_s
+                for begin, end, cause in self.gaps.get(source, [])
+                if end > from_s and begin < to_s
             ]
-            return JSONResponse({
-                "segments": segments, "gaps": gaps, "motion": self.bins(source, from_s, to_s, bins),
-                "events": [0] * bins,
-            })
+            return JSONResponse(
+                {
+                    "segments": segments,
+                    "gaps": gaps,
+                    "motion": self.bins(source, from_s, to_s, bins),
+                    "events": [0] * bins,
+                }
+            )
 
         @api.get("/recordings/video")
         def video(source: Source, from_s: Time, to_s: Time) -> Response:
@@ -156,5 +170,6 @@ class RecordedDays:
             if segment is None:
                 return JSONResponse({"error": f"{source} was not recorded then"}, 404)
             data = segment.encoded(from_s, to_s) if exact else segment.cut(from_s, to_s)[0]
-            return Response(data, media_type="video/mp4",
-                            headers={"content-disposition": f'attachment; filename="{source}.mp4"'})
+            return Response(
+                data, media_type="video/mp4", headers={"content-disposition": f'attachment; filename="{source}.mp4"'}
+            )

@@ -7,6 +7,7 @@ import { PlaybackClock } from "./playback_clock.js";
 
 const LONGEST_WAIT_MS = 6000; // for a camera that loads; then the others go on
 const SKIP_AFTER_MS = 1500; // of a gap of all cameras
+const LAST_FRAME_S = 0.5; // before the end of a recording, where no frame follows
 const SLOW_MS = 500; // of loading, from which it is said
 
 export class Stage {
@@ -85,21 +86,24 @@ export class Stage {
   }
 
   /**
-   * The time of a frame after or before the one that is shown, of the first camera that shows its video; else the end of
+   * The time of a frame after or before the one that is shown, of the first camera that is recorded now; else the end of
    * the gap.
    * @param {1 | -1} by
    * @returns {Promise<number | null>}
    */
   async frameBeside(by) {
     const { time_s } = this.clock;
-    const panes = [...this.panes.values()];
-    const lead = panes.find(({ state }) => state === "video");
-    const next_s = await lead?.player.neighbor(time_s, by);
-    if (next_s) return next_s;
-    const moment = panes.map((pane) => pane.coverage.at(time_s)).find((covered) => covered !== null);
-    if (!moment) return null;
+    const moments = [...this.panes.values()].flatMap((pane) => {
+      const moment = pane.coverage.at(time_s);
+      return moment ? [{ pane, moment }] : [];
+    });
+    const lead = moments.find(({ pane, moment }) => moment.recorded && !pane.refused) ?? moments[0];
+    if (!lead) return null;
+    const { pane, moment } = lead;
     const edge_s = by > 0 ? moment.to_s + 0.001 : moment.from_s - 0.001;
-    return Number.isFinite(edge_s) ? edge_s : null;
+    if (!moment.recorded) return Number.isFinite(edge_s) ? edge_s : null;
+    if (pane.refused) return time_s + by; // only its keyframes can be seen
+    return await pane.player.neighbor(time_s, by) ?? (Math.abs(edge_s - time_s) < LAST_FRAME_S ? edge_s : null);
   }
 
   close() {

@@ -115,6 +115,7 @@ export class Timeline {
     const now = String(Math.round(time_s));
     if (this.track.getAttribute("aria-valuenow") === now && this.track.dataset.from === String(period.from_s)) return;
     this.track.dataset.from = String(period.from_s);
+    this.track.dataset.to = String(period.to_s);
     this.track.setAttribute("aria-valuenow", now);
     this.track.setAttribute("aria-valuemin", String(Math.min(Math.round(period.from_s), Number(now))));
     this.track.setAttribute("aria-valuemax", String(Math.max(Math.round(period.to_s), Number(now))));

@@ -69,10 +69,10 @@ export class Transport {
   setTime(time_s) {
     const tenth = Math.floor((time_s % 1) * 10 + 1e-6);
     const words = `${clockOf(time_s)}.${tenth}`;
+    this.clock.dateTime = new Date(time_s * 1000).toISOString();
     if (words === this.shown) return;
     this.shown = words;
     this.clock.replaceChildren(clockOf(time_s), make("small", {}, `.${tenth}`));
-    this.clock.dateTime = new Date(time_s * 1000).toISOString();
     text(this.date, `${dateOf(time_s)} ${zoneOf(time_s)}`);
   }
 

@@ -74,7 +74,7 @@ class RecordingsView {
     this.names = make("div", { class: "lane-names", "aria-hidden": "true" });
     this.problem = make("p", { class: "problem", role: "alert", hidden: true });
     this.root = make("div", { class: "recordings" }, make("h2", { class: "unseen" }, t("recordings.title")), this.tools(),
-      this.problem, make("div", { class: "stage" }, this.stage.element, this.empty, this.range.element), this.transport.element,
+      make("div", { class: "stage" }, this.problem, this.stage.element, this.empty, this.range.element), this.transport.element,
       make("div", { class: "timelines" }, this.names, this.timeline.element));
     root.append(this.root);
     this.onKey = (/** @type {KeyboardEvent} */ event) => this.key(event);
