@@ -1,4 +1,4 @@
-"""The view of recordings in a real browser: the frames on the screen show their number, so that each is the right one."""
+"""The view of recordings in a real browser: frames show their number, so that the right one is on the screen."""
 
 import io
 import itertools
@@ -46,18 +46,18 @@ stages:
 # The number of the frame that a camera shows, from the pixels of its video or image; -1 without a picture.
 NUMBER = """(source) => {
   const pane = document.querySelector(`.pane[data-source="${source}"]`);
-  const picture = [...(pane?.querySelectorAll("video, img") ?? [])].find((element) => getComputedStyle(element).visibility === "visible"
-    && (element.videoWidth || element.naturalWidth));
+  const sized = (element) => element.videoWidth || element.naturalWidth;
+  const shown = (element) => sized(element) && getComputedStyle(element).visibility === "visible";
+  const picture = [...(pane?.querySelectorAll("video, img") ?? [])].find(shown);
   if (!picture) return -1;
   const canvas = document.createElement("canvas");
-  [canvas.width, canvas.height] = [320, 240];
+  canvas.width = 320;
+  canvas.height = 240;
   const context = canvas.getContext("2d", { willReadFrequently: true });
   context.drawImage(picture, 0, 0, 320, 240);
-  let number = 0;
-  for (let bit = 0; bit < 10; bit += 1) if (context.getImageData(bit * 16 + 8, 8, 1, 1).data[0] > 128) number += 2 ** bit;
-  return number;
+  const light = (bit) => context.getImageData(bit * 16 + 8, 8, 1, 1).data[0] > 128;
+  return [...Array(10).keys()].reduce((number, bit) => number + (light(bit) ? 2 ** bit : 0), 0);
 }"""
-
 
 # Adds up by how much the layout shifts from now on.
 SHIFTS = """() => {
@@ -79,13 +79,11 @@ def days(tmp_path_factory):
     street = [Segment(clip, base_s), Segment(clip, base_s + length_s + GAP_S)]
     yard = [Segment(reordered, base_s + place * length_s) for place in range(3)]
     gap = (base_s + length_s, base_s + length_s + GAP_S, "camera away")
-    recorded = RecordedDays(
+    return RecordedDays(
         {"street": street, "yard": yard, "door": [Segment(hevc, base_s)]},
         {"street": [gap]},
         {"door": "hvc1.1.6.L93.B0"},
     )
-    recorded.base_s = base_s
-    return recorded
 
 
 @pytest.fixture(scope="module")

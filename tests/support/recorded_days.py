@@ -93,6 +93,11 @@ class RecordedDays:
     codecs: dict[str, str] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
 
+    @property
+    def base_s(self) -> float:
+        """When the first recording begins."""
+        return min(segments[0].from_s for segments in self.segments.values())
+
     def codec(self, source: str) -> str:
         return self.codecs.get(source, "avc1.64001f")
 
