@@ -173,18 +173,36 @@ def test_dragging_shows_keyframes_and_dropping_shows_the_frame(open_page, days):
     shows(page, 315)
 
 
-def test_dragging_requests_few_images(open_page, days):
+def test_dragging_requests_an_image_at_a_time_and_stops_stale_ones(open_page, days, monkeypatch):
     page = view(open_page, days.base_s + 10, span_s=60)
     shows(page, 250)
-    days.requests.clear()
-    box = page.locator(".track").bounding_box()
-    page.mouse.move(box["x"] + 100, box["y"] + 10)
-    page.mouse.down()
-    page.mouse.move(box["x"] + 600, box["y"] + 10, steps=60)
-    page.wait_for_timeout(300)
-    images = days.requests.count("image")
+    monkeypatch.setattr(days, "image_delay_s", 0.9)
+    pending = []
+    overlaps = []
+    stopped = []
+
+    def begin(request):
+        if "/image?" in request.url:
+            overlaps.append(len(pending))
+            pending.append(request)
+
+    def end(request, requests):
+        if request in pending:
+            pending.remove(request)
+            requests.append(request)
+
+    page.on("request", begin)
+    page.on("requestfinished", lambda request: end(request, []))
+    page.on("requestfailed", lambda request: end(request, stopped))
+    drag(page, days.base_s + 3, days.base_s + 8)
+    for step in range(20):
+        page.mouse.move(*place_of(page, days.base_s + 8 + step))
+        page.wait_for_timeout(100)
     page.mouse.up()
-    assert 1 <= images < 40
+    page.wait_for_timeout(300)
+    assert max(overlaps) <= 1  # the end of a stopped one may be told after the next has begun
+    assert 2 <= len(stopped) <= 6  # those that took more than 0.6 s, and the last one
+    assert not pending
 
 
 def test_a_date_and_time_lead_there_by_the_clock_of_the_browser(open_page, days):
@@ -198,6 +216,7 @@ def test_a_date_and_time_lead_there_by_the_clock_of_the_browser(open_page, days)
     until(page, "at => location.hash.includes(`at=${at}.000`)", days.base_s + 31)
     page.reload()
     shows(page, 31 * FPS)
+    expect(page.get_by_label("Go to")).to_have_value(local.strftime("%Y-%m-%dT%H:%M:%S"))
 
 
 def test_the_keys_of_frames_step_by_one_frame(open_page, days):

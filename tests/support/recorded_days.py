@@ -1,6 +1,7 @@
 """A recording of days behind the API of recordings, for tests of the page: clips of numbered frames at any times."""
 
 import io
+import time
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,7 @@ import av
 from fastapi import APIRouter, FastAPI, Query
 from fastapi.responses import JSONResponse, Response
 
-MOVIE = {"movflags": "empty_moov+default_base_moof+frag_keyframe"}
+MOVIE = {"movflags": "delay_moov+default_base_moof+frag_keyframe"}
 
 
 @dataclass
@@ -91,7 +92,7 @@ class RecordedDays:
     segments: dict[str, list[Segment]]
     gaps: dict[str, list[tuple[float, float, str]]] = field(default_factory=dict)
     codecs: dict[str, str] = field(default_factory=dict)
-    requests: list[str] = field(default_factory=list)
+    image_delay_s: float = 0.0
 
     @property
     def base_s(self) -> float:
@@ -152,7 +153,6 @@ class RecordedDays:
 
         @api.get("/recordings/video")
         def video(source: Source, from_s: Time, to_s: Time) -> Response:
-            self.requests.append("video")
             segment = self.at(source, from_s)
             if segment is None:
                 return JSONResponse({"error": f"{source} was not recorded then"}, 404)
@@ -162,7 +162,7 @@ class RecordedDays:
 
         @api.get("/recordings/image")
         def image(source: Source, time_s: Time, width: int = 320) -> Response:
-            self.requests.append("image")
+            time.sleep(self.image_delay_s)
             segment = self.at(source, time_s)
             if segment is None:
                 return JSONResponse({"error": f"{source} was not recorded then"}, 404)
