@@ -450,6 +450,12 @@ class AtomicFile:
             del _claims[os.path.abspath(self.path)]
         self.release()
 
+    def abandon(self) -> None:
+        """Leave the part file, as a crash does, for whoever can use what is in it."""
+        if _owned(self):
+            del _claims[os.path.abspath(self.path)]
+        self.release()
+
     def release(self) -> None:
         """Release the lock on the part file."""
         if self._handle is not None:

@@ -27,7 +27,7 @@ NO_DATE = "video"
 
 _NAME_BYTES = 240  # of the 255 of a file system; the rest is for `.NAME-99.part`
 _WORD_BYTES = (240, 100, 60, 30, 12)
-_MIN_FREE_BYTES = 100_000_000
+MIN_FREE_BYTES = 100_000_000
 _TIDY_EVERY_S = 60.0
 _TIME = r"(?:[0-9]{8}T[0-9]{6}\.[0-9]{3}Z|[0-9]{6,}\.[0-9]{3}s)"
 _WORD = r"[\w.-]+"
@@ -77,7 +77,7 @@ class FileRetention:
         self._template = template
         self._keep = keep or {}
         self._removes = min_free is not None
-        self._min_free = _MIN_FREE_BYTES if min_free is None else min_free
+        self._min_free = MIN_FREE_BYTES if min_free is None else min_free
         self._counters = counters
         self._what = what
         self._warn = LogOnce(logger.warning)
@@ -143,7 +143,7 @@ class FileRetention:
         if self._free() >= self._min_free:
             return True
         if self._removes:
-            with self._removing_alone():
+            with removing_alone(self.root):
                 for path, _, _ in self._oldest_first():
                     if self._free() >= self._min_free:  # another process may have made room
                         break
@@ -161,7 +161,7 @@ class FileRetention:
         self._tidied_s = now_s
         age = self._keep.get("age")
         size = self._keep.get("size")
-        with self._removing_alone():
+        with removing_alone(self.root):
             files = self._oldest_first()
             total = sum(file[2] for file in files)
             oldest_s = -1.0 if age is None else time.time() - age
@@ -185,13 +185,8 @@ class FileRetention:
         return f"{stops}: {free}; it resumes when there is room"
 
     def _free(self) -> int:
-        folder = self.root
-        try:
-            while not folder.exists():
-                folder = folder.parent
-            return shutil.disk_usage(folder).free
-        except OSError:
-            return self._min_free
+        free = free_bytes(self.root)
+        return self._min_free if free is None else free
 
     def _files(self) -> Iterator[Path]:
         for folder, _, names in os.walk(self.root):
@@ -206,24 +201,6 @@ class FileRetention:
                     about = path.stat()
                     files.append((path, about.st_mtime, about.st_size))
         return sorted(files, key=lambda file: (file[1], file[0]))
-
-    @contextlib.contextmanager
-    def _removing_alone(self) -> Iterator[None]:
-        """Wait while another process removes files of this folder, so that each counts what is really there.
-
-        On a file system without locks, two processes may remove a file more than needed, the oldest first.
-        """
-        try:
-            folder = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
-        except OSError:  # there is none yet
-            yield
-            return
-        try:
-            with contextlib.suppress(OSError):
-                fcntl.flock(folder, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(folder)
 
     def _fits(self, path: Path) -> bool:
         return self._name.fullmatch(os.path.normpath(path)) is not None
@@ -241,6 +218,36 @@ class FileRetention:
         if path.parent != self.root:
             with contextlib.suppress(OSError):  # it contains other files
                 path.parent.rmdir()
+
+
+@contextlib.contextmanager
+def removing_alone(root: Path) -> Iterator[None]:
+    """Wait while another process removes files of this folder, so that each counts what is really there.
+
+    On a file system without locks, two processes may remove a file more than needed, the oldest first.
+    """
+    try:
+        folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:  # there is none yet
+        yield
+        return
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
+def free_bytes(root: Path) -> int | None:
+    """Free space of the disk that a folder is on or will be on; None if the disk reports none."""
+    folder = root
+    try:
+        while not folder.exists():
+            folder = folder.parent
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return None
 
 
 def removable(template: str) -> bool:

@@ -33,14 +33,14 @@ class FragmentMuxer:
 
         if form.codec not in FRAGMENTED:
             raise ValueError(f"browsers play {' and '.join(FRAGMENTED)} in pieces, and this is {form.codec}")
-        self._sink = _Sink()
+        self._sink = ByteSink()
         self._container = av.open(self._sink, "w", format="mp4", options=_OPTIONS)
         self._stream = form.add_to(self._container)
         if form.codec == "hevc":
             self._stream.codec_context.codec_tag = "hvc1"  # Safari plays no hev1
         self._container.start_encoding()
         self.init = self._sink.take()
-        self.codecs = _codecs(self.init)
+        self.codecs = codecs_of(self.init)
         self._pending_keyframe = False
 
     def __del__(self) -> None:
@@ -75,23 +75,25 @@ class FragmentMuxer:
         return (fragment, was_keyframe) if fragment else None
 
 
-class _Sink:
+class ByteSink:
     """Collects what a container writes."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
 
     def write(self, data: bytes) -> int:
+        """Take bytes."""
         self._parts.append(bytes(data))
         return len(data)
 
     def take(self) -> bytes:
+        """Return what was written since the last call."""
         taken = b"".join(self._parts)
         self._parts.clear()
         return taken
 
 
-def _codecs(init: bytes) -> str:
+def codecs_of(init: bytes) -> str:
     """The codec of an initialization segment by RFC 6381. Raises ValueError if it has no parameters."""
     if (at := init.find(b"avcC")) >= 0 and len(init) > at + 8:
         return f"avc1.{init[at + 5 : at + 8].hex()}"

@@ -42,10 +42,12 @@ from streamkit.serve.routes.logs import add_logs
 from streamkit.serve.routes.pages import add_pages
 from streamkit.serve.routes.pipeline import add_pipeline
 from streamkit.serve.routes.probes import add_probes
+from streamkit.serve.routes.recordings import add_recordings
 from streamkit.serve.routes.session import add_session
 from streamkit.serve.routes.source_forms import add_source_forms
 from streamkit.serve.routes.sources import add_changes, add_source
 from streamkit.serve.sessions import Sessions
+from streamkit.serve.store.recording_index import RecordingsUnreadable
 from streamkit.serve.store.serve_store import StoreUnreadable
 from streamkit.serve.token import Token
 from streamkit.serve.token_store import KnownToken
@@ -111,6 +113,7 @@ def create_app(
     add_events(api, engine, viewers)
     add_charts(api, engine)
     add_counts(api, engine)
+    add_recordings(api, engine, data)
     add_config(api, engine)
     add_differences(api, engine)
     add_shapes(api, engine)
@@ -153,6 +156,7 @@ def _error_handlers(app: FastAPI) -> None:
         return response
 
     @app.exception_handler(StoreUnreadable)
+    @app.exception_handler(RecordingsUnreadable)
     @app.exception_handler(OutputError)
     async def not_stored(request: Request, error: StreamkitError) -> Response:
         note_error(request, str(error))

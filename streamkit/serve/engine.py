@@ -11,6 +11,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from streamkit.config.alarms import STAGE
@@ -43,6 +44,7 @@ from streamkit.serve.audit import AuditLog
 from streamkit.serve.masked_urls import with_hidden_parts
 from streamkit.serve.pipeline_file import PipelineFile
 from streamkit.serve.problems import Problems
+from streamkit.serve.store.recording_index import RecordingIndex
 from streamkit.serve.store.serve_store import ServeStore
 from streamkit.stages.video.record import Record
 from streamkit.stages.video.snapshot import Snapshot
@@ -70,6 +72,7 @@ class ServeEngine:
         alarm_center: what people see and do about the alarms.
         problems: what is wrong.
         load: rates and load of the stages.
+        recordings: the index of the recordings around the clock.
         audit: the log of changes, once there is an API.
     """
 
@@ -90,6 +93,7 @@ class ServeEngine:
         self.allow_files = allow_files
         self.file = file
         self.refused = Counters()  # requests and connections, by cause
+        self.recordings = RecordingIndex(store.folder)
         self._started_s = time.monotonic()
         self._differs = 0
         self.messages = MessageStore()
@@ -106,6 +110,7 @@ class ServeEngine:
         self.load = LiveLoad(self._seen)
         kinds = (Record, Snapshot)
         nodes = self._seen.nodes.values()
+        self.recordings.follow(_recording_folders(self._recorders_of_video()))
         self.store.set_stages(*([node.id for node in nodes if issubclass(node.type, kind)] for kind in kinds))
 
     @contextlib.contextmanager
@@ -269,7 +274,7 @@ class ServeEngine:
 
     def check_clip(self) -> None:
         """Check that clips, which have the cameras' own video, may be shown. Raises RequestRejected."""
-        recorders = [node for node in self._nodes() if issubclass(node.type, Record)]
+        recorders = self._recorders_of_video()
         allowed = bool(recorders) and all(node.options.get("hidden") == ALLOW for node in recorders)
         if not allowed and (hides := self.hides()):
             hint = f"write `hidden: {ALLOW}` under {recorders[0].id} in the YAML" if recorders else "download it there"
@@ -311,6 +316,9 @@ class ServeEngine:
 
     def _configured(self, id_: str) -> SourceConfig | None:
         return next((source for source in list(self.graph.sources) if source.id == id_), None)
+
+    def _recorders_of_video(self) -> list[Node]:
+        return [node for node in self._nodes() if issubclass(node.type, Record)]
 
     def _recorders(self) -> list[str]:
         return [node.id for node in self._nodes() if node.type.spec.on_demand]
@@ -565,6 +573,16 @@ class ServeEngine:
             differs=self._differs,
             edit_rejected=isinstance(running, ReloadingPipeline) and bool(running.rejected),
         )
+
+
+def _recording_folders(recorders: list[Node]) -> list[Path]:
+    """The folders of recordings around the clock, and their archives."""
+    folders = []
+    for node in recorders:
+        if node.options.get("continuous"):
+            stage: Any = node.type(**node.options)
+            folders += [Path(stage.folder), *([Path(stage.archive["path"])] if stage.archive else [])]
+    return folders
 
 
 def _options(config: SourceConfig) -> dict[str, Any]:

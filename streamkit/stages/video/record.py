@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sink: clips of the source's own video around events, without decoding or encoding."""
+"""Sink: the source's own video, around the clock and as clips around events, without decoding or encoding."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from streamkit.core.data import Event, Frame
 from streamkit.core.errors import OutputError
 from streamkit.core.records import wall_clock
 from streamkit.core.stage import Bytes, Seconds, stage
+from streamkit.core.units import OptionGroup
 from streamkit.io.retention import PLACEHOLDERS
+from streamkit.io.segment_retention import SegmentLimits, SegmentRetention
 from streamkit.media.mux import Clip, container_format
 from streamkit.media.ring import TICKS_PER_S, BufferedPacket, PacketRing
+from streamkit.stages.video.continuous import ContinuousRecorder
 from streamkit.stages.video.event_files import EVENT_NAMES, EventFileSink, add_to_event
 
 __all__ = ["Record"]
@@ -21,6 +25,18 @@ __all__ = ["Record"]
 _END = 1 << 62
 MANUAL = "manual"
 RECORDED = "recorded"
+
+
+class ArchiveOptions(OptionGroup):
+    """A second folder for files of a recording around the clock.
+
+    Keys:
+        path: the folder, which may be on another disk.
+        after: the age at which files are moved there.
+    """
+
+    path: str
+    after: Seconds
 
 
 @dataclass(slots=True)
@@ -52,11 +68,15 @@ class _Recording:
 
 @stage("record", wants_packets=True, emits=(MANUAL, RECORDED), on_demand=True)
 class Record(EventFileSink):
-    """Write clips around events: the video as it came, from the keyframe before, not encoded again.
+    """Write the video as it came, not encoded again: clips around events, and with `continuous` around the clock.
 
-    Events that occur while a clip is written extend it. Each event's data gets `clip` and, as `clip_s`, the event's
-    time within it, for later stages; when a clip is complete, `recorded` is emitted. A clip appears under its name when
-    it is complete.
+    A recording around the clock consists of files of about a minute, which begin at keyframes and stay readable
+    whenever the process dies. The page shows them on a time line. Files around events, those of
+    `when` or else all, live for `keep_events`.
+
+    A clip begins at the keyframe before. Events that occur while a clip is written extend it. Each event's data gets
+    `clip` and, as `clip_s`, the event's time within it, for later stages; when a clip is complete, `recorded` is
+    emitted. A clip appears under its name when it is complete.
     """
 
     when: Annotated[
@@ -76,6 +96,21 @@ class Record(EventFileSink):
         "while a stage blurs or pixelates, the API does not show clips, which are clear; allow shows them.",
     ] = "refuse"
     buffer: Annotated[Bytes, "memory that a source's buffered packets may take."] = 128_000_000
+    continuous: Annotated[bool, "record around the clock, into files of about a minute under `folder`."] = False
+    folder: Annotated[str, "the folder of the recording around the clock, with a folder for each source in it."] = (
+        "recordings"
+    )
+    segment: Annotated[Seconds, "duration of its files, which end at the next keyframe."] = 60.0
+    keep: Annotated[Seconds | None, "how long its files are kept. If not set, until they exceed `size`."] = (
+        None
+    )
+    keep_events: Annotated[Seconds | None, "how long its files around events are kept, if longer than `keep`."] = None
+    archive: Annotated[
+        ArchiveOptions | None, "a second folder, to which its files are moved, such as {path: /mnt/nas, after: 2d}."
+    ] = None
+    size: Annotated[
+        Bytes | None, "size of its files in both folders; the oldest are removed, those around events last."
+    ] = None
     orders: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
 
     files: ClassVar[str] = "clips"
@@ -89,7 +124,46 @@ class Record(EventFileSink):
             raise ValueError(f"max_length must be at least 1s, got {self.max_length:g}s")
         if self.when is not None and not self.when:
             raise ValueError("when must name an event; leave it out to start clips manually only")
+        self._check_continuous()
         self._recordings: dict[str, _Recording] = {}
+        self._recorder: ContinuousRecorder | None = None
+
+    def _check_continuous(self) -> None:
+        if not self.continuous:
+            for name in ("keep", "keep_events", "archive", "size"):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"{name} limits a recording around the clock: add continuous: true")
+            return
+        if not self.folder.strip("./"):
+            raise ValueError(f"folder must name a folder of its own, got {self.folder!r}")
+        if not 1 <= self.segment <= 600:
+            raise ValueError(f"segment must be 1s to 600s, got {self.segment:g}s")
+        if self.archive is not None and Path(self.archive["path"]).absolute() == Path(self.folder).absolute():
+            raise ValueError(f"archive.path must be another folder than folder, got {self.folder!r} for both")
+
+    def open(self) -> None:
+        """Remove incomplete clips that a crash left, and complete files of the recording around the clock."""
+        super().open()
+        if self.continuous:
+            self._recorder = ContinuousRecorder(
+                SegmentRetention(Path(self.folder), self._limits(), self.context.counters),
+                segment_s=self.segment,
+                before_s=self.before,
+                after_s=self.after,
+                counters=self.context.counters,
+            )
+            self._recorder.open()
+
+    def _limits(self) -> SegmentLimits:
+        archive = self.archive
+        return SegmentLimits(
+            self.keep,
+            self.keep_events,
+            self.size,
+            self.min_free,
+            None if archive is None else Path(archive["path"]),
+            0.0 if archive is None else archive["after"],
+        )
 
     def trigger(self, source: str, **data: Any) -> None:
         """Record from the source's next frame as if an event had occurred there; thread-safe.
@@ -108,6 +182,8 @@ class Record(EventFileSink):
         if self.orders and (order := self.orders.pop(frame.source, None)) is not None:
             frame.emit(MANUAL, **order)
         named = [place for place, event in enumerate(frame.events) if self._named(event)]
+        if self._recorder is not None:
+            self._record_on(self._recorder, frame)
         if frame._state.packet_ref is None:
             if named:
                 self._count_without("no packets", len(named))
@@ -122,18 +198,34 @@ class Record(EventFileSink):
         self._advance(recording, recording.newest, frame)
         if packet is not None:
             self._mark(recording, frame, named, packet)
-        self._release(recording)
+        self._release(frame.source, recording)
+
+    def _record_on(self, recorder: ContinuousRecorder, frame: Frame) -> None:
+        """Continue the recording around the clock up to a frame."""
+        if frame._state.packet_ref is not None:
+            recorder.write(frame)
+            if any(self._keeps(event) for event in frame.events):
+                recorder.event(frame.source, frame.time_s)
+        recorder.tidy()
+
+    def _keeps(self, event: Event) -> bool:
+        """Whether the files around an event are kept longer."""
+        return self._named(event) or (self.when is None and event.stage != self.context.id)
 
     def end(self, source: str) -> None:
-        """Complete the source's clip."""
+        """Complete the source's files."""
+        if self._recorder is not None:
+            self._recorder.end(source)
         self._end(source, None)
 
     def close(self) -> None:
-        """Complete every clip.
+        """Complete every file.
 
         Raises:
             OutputError: some clips could not be written; raised only at the end of the run.
         """
+        if self._recorder is not None:
+            self._recorder.close()
         for source in list(self._recordings):
             self._end(source, None)
         self.raise_failed()
@@ -274,9 +366,15 @@ class Record(EventFileSink):
         self._finish(recording, frame)
         recording.ring.remove_reader(self.context.id)
 
-    def _release(self, recording: _Recording) -> None:
+    def _release(self, source: str, recording: _Recording) -> None:
         """Release the packets that no later clip can contain."""
         needed = recording.ring.keyframe_before(recording.newest, round(self.before * TICKS_PER_S))
+        if (
+            needed is not None
+            and self._recorder is not None
+            and (unwritten := self._recorder.needed(source)) is not None
+        ):
+            needed = min(needed, unwritten)
         if needed is not None:
             recording.ring.release(self.context.id, needed)  # packets after the newest frame are not written yet
 
