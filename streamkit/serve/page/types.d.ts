@@ -157,6 +157,12 @@ export interface EventView {
   snapshot: boolean;
 }
 
+export interface GapView {
+  from_s: number;
+  to_s: number;
+  cause: string;
+}
+
 export interface HTTPValidationError {
   detail?: ValidationError[];
 }
@@ -225,6 +231,38 @@ export interface RaisedAlarm {
   since_s: number;
   text: string;
   acknowledged: boolean;
+}
+
+export interface RecordedDayView {
+  day: string;
+  recorded_s: number;
+}
+
+export interface RecordingTimeline {
+  segments: SegmentView[];
+  gaps: GapView[];
+  motion: number[];
+  motion_by: string;
+  events: number[];
+}
+
+export interface RecordingView {
+  source: string;
+  first_s: number;
+  last_s: number;
+  bytes: number;
+  days: RecordedDayView[];
+}
+
+export interface SegmentView {
+  id: number;
+  from_s: number;
+  to_s: number;
+  width: number;
+  height: number;
+  codec: string;
+  bytes: number;
+  event: boolean;
 }
 
 export interface SeriesValues {

@@ -13,6 +13,7 @@ const MARK = 11; // height of the mark of an event
 const NARROWEST = 0.8; // pixels of a stretch, which stays visible in a long period
 const LABEL_FROM = 96; // pixels of a gap that has room for its cause
 const NEAR = 5; // pixels
+const STILL = 0.8; // of the smallest amount
 
 /** @param {number} coordinate */
 const px = (coordinate) => Math.round(coordinate * 10) / 10;
@@ -73,14 +74,16 @@ export class Lane {
    * @param {(time_s: number) => number} x
    */
   drawBins({ period, timeline: { motion } }, x) {
-    const largest = Math.max(...motion, 1e-9);
+    const amounts = motion.filter((amount) => amount > 0);
+    const still = Math.min(...amounts) * STILL; // a camera sends some bytes without motion too
+    const largest = Math.max(...amounts) - still;
     const bin_s = period.span_s / Math.max(1, motion.length);
     this.motion.setAttribute("d", motion.map((amount, place) => {
       if (!(amount > 0)) return "";
       const from = x(period.from_s + place * bin_s);
       const to = x(period.from_s + (place + 1) * bin_s);
       if (to <= 0 || from === to) return "";
-      const high = Math.max(1.5, (amount / largest) * (HIGH - MARK - 8));
+      const high = Math.max(1.5, ((amount - still) / largest) * (HIGH - MARK - 8));
       return `M${px(from)} ${HIGH - 3}V${px(HIGH - 3 - high)}H${px(Math.max(from + 1, to - 0.6))}V${HIGH - 3}Z`;
     }).join(""));
   }

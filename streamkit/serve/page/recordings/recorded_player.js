@@ -8,7 +8,7 @@ import { frameTimes } from "./fragments.js";
 
 const DURATION_S = 1000 * 86400; // of the media timeline, whose 0 is `origin_s`
 const CHUNK_S = 10; // of a request, at normal speed
-const LONGEST_CHUNK_S = 60;
+const LONGEST_CHUNK_S = 55; // the server sends at most 60 s a request
 const AHEAD_S = 8;
 const KEPT_S = 40; // of what was shown; a browser has little memory for video
 const APART_S = 0.12; // buffered ranges that are less apart are one
@@ -166,7 +166,7 @@ export class RecordedPlayer {
     try {
       const video = await recordedVideo(this.source, from_s, to_s, request.abort.signal);
       if (this.closed || request.abort.signal.aborted) return;
-      if (!("MediaSource" in window) || !MediaSource.isTypeSupported(video.mime)) {
+      if (!("MediaSource" in window) || !video.mime.includes("codecs") || !MediaSource.isTypeSupported(video.mime)) {
         this.next_ms = performance.now() + AGAIN_MS;
         this.on.refused(video.mime);
         return;
