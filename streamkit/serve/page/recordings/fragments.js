@@ -1,9 +1,9 @@
 // The times of the frames of a fragmented MP4, for steps by frame: a browser's video has no such list.
 
 /** @typedef {{ type: string, from: number, to: number }} Box `from` is where its content begins */
-/** @typedef {{ id: number, timescale: number, start: number, duration: number }} Track `start` is the first time that is shown */
+/** @typedef {{ id: number, timescale: number, duration: number }} Track `duration` is that of frames without their own */
 
-const CONTAINERS = new Set(["moov", "trak", "mdia", "mvex", "edts", "moof", "traf"]);
+const CONTAINERS = new Set(["moov", "trak", "mdia", "mvex", "moof", "traf"]);
 
 /**
  * All boxes, outer ones before those that they contain.
@@ -50,9 +50,8 @@ function videoTrack(view) {
     const long = view.byteLength > from && view.getUint8(from) === 1;
     const track = tracks[tracks.length - 1];
     if (type === "moof") break;
-    if (type === "tkhd") tracks.push({ id: view.getUint32(from + (long ? 20 : 12)), timescale: 1, start: 0, duration: 0 });
+    if (type === "tkhd") tracks.push({ id: view.getUint32(from + (long ? 20 : 12)), timescale: 1, duration: 0 });
     else if (type === "mdhd") track.timescale = view.getUint32(from + (long ? 20 : 12));
-    else if (type === "elst") track.start = firstShown(view, from, long);
     else if (type === "hdlr" && view.getUint32(from + 8) === 0x76696465) video = track; // "vide"
     else if (type === "trex") {
       const extended = tracks.find(({ id }) => id === view.getUint32(from + 4));
@@ -63,23 +62,7 @@ function videoTrack(view) {
 }
 
 /**
- * The media time of the first edit that is not empty.
- * @param {DataView} view
- * @param {number} from
- * @param {boolean} long
- */
-function firstShown(view, from, long) {
-  const count = view.getUint32(from + 4);
-  for (let entry = 0; entry < count; entry += 1) {
-    const at = from + 8 + entry * (long ? 20 : 12);
-    const media = long ? Number(view.getBigInt64(at + 8)) : view.getInt32(at + 4);
-    if (media >= 0) return media;
-  }
-  return 0;
-}
-
-/**
- * The times of all frames in the media timeline, in seconds, in the order in which they are shown.
+ * The times of all frames after the first one, in seconds, in the order in which they are shown; the first is 0.
  * @param {ArrayBuffer} data
  * @returns {number[]} empty without a video track
  */
@@ -100,10 +83,11 @@ export function frameTimes(data) {
     } else if (type === "tfdt" && active) {
       decoded = integer(view, from + 4, view.getUint8(from) === 1);
     } else if (type === "trun" && active) {
-      decoded = readRun(view, from, decoded, duration, (shown) => times.push((shown - track.start) / track.timescale));
+      decoded = readRun(view, from, decoded, duration, (shown) => times.push(shown / track.timescale));
     }
   }
-  return times.sort((first, second) => first - second);
+  times.sort((first, second) => first - second);
+  return times.map((time_s) => time_s - times[0]);
 }
 
 /**

@@ -171,10 +171,9 @@ export class RecordedPlayer {
         this.on.refused(video.mime);
         return;
       }
-      const media_s = frameTimes(video.data);
-      const offset_s = video.start_s - (media_s[0] ?? 0);
-      const chunk = { from_s: video.start_s, to_s: video.end_s, frames_s: media_s.map((frame_s) => frame_s + offset_s) };
-      this.appending.push({ buffer: video.data, mime: video.mime, offset_s: offset_s - this.origin_s, chunk });
+      const frames_s = frameTimes(video.data).map((frame_s) => frame_s + video.start_s);
+      const chunk = { from_s: video.start_s, to_s: video.end_s, frames_s };
+      this.appending.push({ buffer: video.data, mime: video.mime, offset_s: video.start_s - this.origin_s, chunk });
       this.on.works();
       this.append();
     } catch (trouble) {
