@@ -424,8 +424,8 @@ def test_the_keyboard_alone_does_it(open_page, base_s):
     walk(page, "Time. Arrow keys move, Page keys move far, plus and minus zoom.")
     before_s = clock_s(page)
     page.keyboard.press("ArrowRight")
-    assert clock_s(page) == pytest.approx(before_s + 12, abs=0.11)  # 1/150 of half an hour
-    shows(page, 22 * FPS, "yard")
+    assert clock_s(page) == pytest.approx(before_s + 8, abs=0.11)  # 1/150 of 20 minutes
+    shows(page, 18 * FPS, "yard")
     words = page.locator(".track").get_attribute("aria-valuetext")
     assert "street recorded; yard recorded" in words
 

@@ -24,7 +24,8 @@ import { rich, t } from "../strings.js";
 
 const TURN_MS = 60;
 const LIST_EVERY_MS = 15_000;
-const FIRST_SPAN_S = 1800;
+const FIRST_SPAN_S = 1200;
+const LATEST_AT = 0.88; // where the end of what is recorded is on the timeline at first
 const BEFORE_END_S = 20; // where the view opens, before the end of what is recorded
 const ZOOM = 1.6;
 const PAGE_AT = 0.92; // of the timeline, where it moves on with the playhead
@@ -147,7 +148,8 @@ class RecordingsView {
     this.origin_s = Math.floor(Math.min(...recordings.map(({ first_s }) => first_s))) - 86400;
     if (!this.chosen.length) this.chosen = recordings.map(({ source }) => source).slice(0, MAX_CAMERAS);
     const time_s = this.at_s || Math.max(...recordings.map(({ last_s }) => last_s)) - BEFORE_END_S;
-    this.timeline.show(Period.around(time_s, FIRST_SPAN_S));
+    const before_s = FIRST_SPAN_S * (this.at_s ? 0.5 : LATEST_AT);
+    this.timeline.show(new Period(time_s - before_s, time_s - before_s + FIRST_SPAN_S));
     this.seek(time_s);
   }
 
