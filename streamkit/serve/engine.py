@@ -44,8 +44,11 @@ from streamkit.serve.audit import AuditLog
 from streamkit.serve.masked_urls import with_hidden_parts
 from streamkit.serve.pipeline_file import PipelineFile
 from streamkit.serve.problems import Problems
+from streamkit.serve.push import PushCenter
 from streamkit.serve.store.recording_index import RecordingIndex
+from streamkit.serve.store.review_table import Severity
 from streamkit.serve.store.serve_store import ServeStore
+from streamkit.stages.analytics.rule import RuleStage
 from streamkit.stages.video.record import Record
 from streamkit.stages.video.snapshot import Snapshot
 
@@ -74,9 +77,11 @@ class ServeEngine:
         load: rates and load of the stages.
         recordings: the index of the recordings around the clock.
         audit: the log of changes, once there is an API.
+        push: sends alerts to browsers, once there is an API.
     """
 
     audit: AuditLog | None = None
+    push: PushCenter | None = None
 
     def __init__(
         self,
@@ -112,12 +117,14 @@ class ServeEngine:
         nodes = self._seen.nodes.values()
         self.recordings.follow(_recording_folders(self._recorders_of_video()))
         self.store.set_stages(*([node.id for node in nodes if issubclass(node.type, kind)] for kind in kinds))
+        self.store.set_severities(dict(_severities(self._seen)))
 
     @contextlib.contextmanager
     def observing(self) -> Iterator[None]:
         """Keep the messages of the run, and look for problems and at the load once a second, while the block runs."""
         with self.messages.receiving():
-            with PeriodicTimer(_OBSERVE_EVERY_S, self.observe):
+            sending = contextlib.nullcontext() if self.push is None else self.push.sending()
+            with PeriodicTimer(_OBSERVE_EVERY_S, self.observe), sending:
                 yield
             if self.audit is not None:
                 self.audit.close()
@@ -583,6 +590,15 @@ def _recording_folders(recorders: list[Node]) -> list[Path]:
             stage: Any = node.type(**node.options)
             folders += [Path(stage.folder), *([Path(stage.archive["path"])] if stage.archive else [])]
     return folders
+
+
+def _severities(graph: Graph) -> Iterator[tuple[tuple[str, str], Severity]]:
+    """How severe what rules raise is, by the stage's id and the rule's name."""
+    for node in graph.nodes.values():
+        if issubclass(node.type, RuleStage):
+            yield (node.id, node.id), node.options.get("severity", "alert")
+            for name, options in node.options.get("rules", {}).items():
+                yield (node.id, name), options.get("severity", "alert")
 
 
 def _options(config: SourceConfig) -> dict[str, Any]:

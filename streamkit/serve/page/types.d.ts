@@ -127,9 +127,17 @@ export interface EditView {
   rebuilds: string[];
 }
 
+export interface EndedSubscription {
+  endpoint: string;
+}
+
 export interface ErrorResponse {
   error: string;
   request_id: string;
+}
+
+export interface Escalation {
+  minutes: number | null;
 }
 
 export interface EventNames {
@@ -189,6 +197,12 @@ export interface NewSource {
   options?: Record<string, any>;
 }
 
+export interface NewSubscription {
+  endpoint: string;
+  keys: PushKeys;
+  expirationTime?: number | null;
+}
+
 export interface NewToken {
   name: string;
   role: "viewer" | "operator" | "admin";
@@ -202,6 +216,11 @@ export interface OccupancyView {
   count: number | null;
   since_s: number;
   peak_today: number;
+}
+
+export interface OpenCounts {
+  alert: Record<string, number>;
+  notice: Record<string, number>;
 }
 
 export interface PipelineProblem {
@@ -223,6 +242,20 @@ export interface ProblemView {
   column: number;
   text: string;
   warning: boolean;
+}
+
+export interface PushKeys {
+  p256dh: string;
+  auth: string;
+}
+
+export interface PushView {
+  public_key: string;
+  problem: string;
+  browsers: number;
+  silenced: Record<string, number>;
+  escalate_s: number | null;
+  counts: Record<string, number>;
 }
 
 export interface RaisedAlarm {
@@ -252,6 +285,45 @@ export interface RecordingView {
   last_s: number;
   bytes: number;
   days: RecordedDayView[];
+}
+
+export interface ReviewChange {
+  reviewed?: boolean | null;
+  kept?: boolean | null;
+  comment?: string | null;
+}
+
+export interface ReviewDetail {
+  item: ReviewView;
+  events: number[];
+}
+
+export interface ReviewView {
+  id: number;
+  source: string;
+  name: string;
+  stage: string;
+  kind: string;
+  label: string | null;
+  track_id: number | null;
+  severity: "alert" | "notice";
+  text: string;
+  started_s: number;
+  ended_s: number;
+  events: number;
+  number: number;
+  image: boolean;
+  box: [number, number, number, number] | null;
+  path: [number, number, number][];
+  reviewed_by: string | null;
+  reviewed_s: number | null;
+  kept: boolean;
+  comment: string;
+}
+
+export interface ReviewedItems {
+  ids: number[];
+  reviewed?: boolean;
 }
 
 export interface SegmentView {
@@ -334,6 +406,11 @@ export interface SignedIn {
   signed_in: boolean;
   name: string;
   role: string;
+}
+
+export interface Silence {
+  minutes: number;
+  source?: string;
 }
 
 export interface SourceOption {
