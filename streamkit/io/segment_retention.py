@@ -149,6 +149,7 @@ class SegmentRetention:
         began_s = time.monotonic()
         if self._archive is None or limits.archive is None or began_s < self._next_move_s:
             return
+        self._main.refresh()
         before_s = self._clock() - limits.archive_after_s
         file = next((file for file in self._main.segments() if file.complete and file.end_s < before_s), None)
         if file is None:
@@ -157,7 +158,6 @@ class SegmentRetention:
         moved = self._move(file, limits.archive / file.path.relative_to(self.root))
         took_s = time.monotonic() - began_s
         self._next_move_s = began_s + (took_s * (1 + _MOVES_SHARE) if moved else 30.0)
-        self._main.refresh()
 
     def _move(self, file: SegmentFile, target: Path) -> bool:
         try:

@@ -183,14 +183,14 @@ class _Run(NamedTuple):
 
     at: int
     fields: list[int]
-    count: int
+    rows: int
     first_flags: int | None
 
     def column(self, moof: bytes, field: int) -> tuple[int, ...]:
         """The values of a field; empty if there are none."""
         if field not in self.fields:
             return ()
-        words = struct.unpack_from(f">{self.count * len(self.fields)}I", moof, self.at)
+        words = struct.unpack_from(f">{self.rows * len(self.fields)}I", moof, self.at)
         return words[self.fields.index(field) :: len(self.fields)]
 
 
@@ -217,7 +217,7 @@ def _run(moof: bytes, default_duration: int, default_flags: int) -> tuple[int, b
     first_flags = default_flags if run.first_flags is None else run.first_flags
     if flags := run.column(moof, _FLAGS):
         first_flags = flags[0]
-    duration = sum(run.column(moof, _DURATION)) if _DURATION in run.fields else run.count * default_duration
+    duration = sum(run.column(moof, _DURATION)) if _DURATION in run.fields else run.rows * default_duration
     return duration, not first_flags & _NON_SYNC
 
 
@@ -296,7 +296,7 @@ def _complete(part: Path, handle: int) -> Salvaged:
 
 
 def keyframe_at(content: SegmentContent, time: int) -> int | None:
-    """The place of the last fragment with a keyframe at its start at or before a time in ticks; None if there is none."""
+    """The place of the last fragment that begins with a keyframe by a time in ticks; None if there is none."""
     places = (place for place, fragment in enumerate(content.fragments) if fragment.keyframe and fragment.time <= time)
     return max(places, default=None)
 

@@ -191,7 +191,8 @@ def test_only_the_runtime_imports_threads():
     # the spool is where a stage's thread and a sender's meet; nats-py knows asyncio only, which runs on the sender's
     threads = {"threading", "queue", "concurrent", "multiprocessing", "asyncio"}
     # locks, no threads: any thread calls the methods of streamkit.Pipeline; the driver creates one decoder at a time,
-    # and is asked once what it decodes; standard output is replaced while CUDA's libraries are loaded
+    # and is asked once what it decodes; standard output is replaced while CUDA's libraries are loaded; requests share
+    # the index of recordings
     places = (
         "runtime/",
         "emit/spool.py",
@@ -200,6 +201,7 @@ def test_only_the_runtime_imports_threads():
         "media/nv_sessions.py",
         "media/nv_caps.py",
         "models/providers.py",
+        "serve/store/recording_index.py",
     )
     assert offenders(threads, lambda name: imported(parse(name)), *places) == {}
 

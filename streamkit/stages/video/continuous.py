@@ -114,9 +114,7 @@ class ContinuousRecorder:
         self._clock = clock
         self._warn = LogOnce(logger.warning)
         self._sources: dict[str, _SourceRecording] = {}
-        self._ends: dict[
-            str, tuple[int, str]
-        ] = {}  # of earlier recordings, and the next cause
+        self._ends: dict[str, tuple[int, str]] = {}  # of earlier recordings, and the next cause
         self._tidied_s = self._checked_s = time.monotonic()
         self._full = False
         self._retry_s = 0.0
@@ -131,15 +129,16 @@ class ContinuousRecorder:
             self._ends[source] = file.start_ms + file.duration_ms, RESTART
         self._retention.tidy()
 
-    def _salvage(self, part: Path, source: str) -> None:
+    def _salvage(self, part: Path, source: str) -> int:
+        """Complete a file that was left unfinished; return how many milliseconds of it are readable."""
         try:
             salvaged = salvage(part)
         except OSError as error:
             self._counters.add("unfinished segments not completed")
             self._warn(f"cannot complete {part}, which a crash left: {error.strerror}")
-            return
+            return 0
         if salvaged is None:
-            return
+            return 0
         self._counters.add("unfinished segments completed" if salvaged.path else "unfinished segments lost")
         logger.warning(
             "%s: the recording was interrupted: %.1f s of its last file are readable, %s bytes after them were cut off",
@@ -147,6 +146,7 @@ class ContinuousRecorder:
             salvaged.duration_ms / 1000,
             f"{salvaged.lost_bytes:,}",
         )
+        return salvaged.duration_ms
 
     def write(self, frame: Frame) -> None:
         """Write the packets up to a frame's."""
@@ -281,7 +281,7 @@ class ContinuousRecorder:
         gap = packet.dts - (packet.dts if recording.last_dts is None else recording.last_dts)
         if missing:
             return NOT_RECORDED
-        if gap > max(_AWAY_S * TICKS_PER_S, _AWAY_FRAMES * recording.step):
+        if gap > max(_AWAY_S * TICKS_PER_S, _AWAY_FRAMES * max(recording.step, packet.duration)):
             return CAMERA_AWAY
         if packet.stream_format != writer.stream_format:
             return ""
@@ -375,6 +375,5 @@ class ContinuousRecorder:
         self._warn(f"recordings under {self._retention.root} cannot be written: {self.why}")
         if writer is not None:
             part = writer.path.with_name(f".{writer.path.name}.part")
-            if part.exists():
-                self._salvage(part, source)
-            recording.end_ms = recording.start_ms + writer.duration_ms
+            readable_ms = self._salvage(part, source) if part.exists() else 0
+            recording.end_ms = recording.start_ms + readable_ms

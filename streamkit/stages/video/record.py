@@ -101,9 +101,7 @@ class Record(EventFileSink):
         "recordings"
     )
     segment: Annotated[Seconds, "duration of its files, which end at the next keyframe."] = 60.0
-    keep: Annotated[Seconds | None, "how long its files are kept. If not set, until they exceed `size`."] = (
-        None
-    )
+    keep: Annotated[Seconds | None, "how long its files are kept. If not set, until they exceed `size`."] = None
     keep_events: Annotated[Seconds | None, "how long its files around events are kept, if longer than `keep`."] = None
     archive: Annotated[
         ArchiveOptions | None, "a second folder, to which its files are moved, such as {path: /mnt/nas, after: 2d}."
