@@ -8,6 +8,7 @@ import io
 import itertools
 import os
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from support.pages import (  # noqa: F401  fixtures
     tile,
     wide,
 )
+from support.recorded_days import record_clip
 from support.servers import served
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; apt-get install chromium-headless-shell")
@@ -43,6 +45,7 @@ stages:
   line: {stage: line_counter, line: [[320, 60], [320, 360]]}
   crossing: {stage: zone, polygon: [[100, 60], [500, 60], [500, 360], [100, 360]], from: track}
   draw: {from: line}
+  record: {continuous: true, folder: RECORDINGS}
 alarms:
   camera_down: down_s > 3
   few_frames: {when: total_fps < 2, schedule: {days: mon-fri, hours: "8:00-18:00"}}
@@ -52,12 +55,26 @@ alarms:
 @pytest.fixture(scope="module")
 def server(root, tmp_path_factory):
     path = tmp_path_factory.mktemp("views") / "street.yaml"
+    folder = tmp_path_factory.mktemp("recordings")
+    record_quarter_of_an_hour(folder, root / "samples/street.mp4")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
-        with served(PIPELINE, root, path=path) as view_server:
+        with served(PIPELINE.replace("RECORDINGS", str(folder)), root, path=path) as view_server:
             view_server.running("street")
             view_server.until(lambda: view_server.open.get("/api/v1/alarms/history").json())
             yield view_server
+
+
+def record_quarter_of_an_hour(folder, clip):
+    """Recordings before the server starts; `yard` was away for some minutes."""
+    begin_s = time.time() - 960
+    for source, away in (("street", range(0)), ("yard", range(400, 520))):
+        end_s = begin_s
+        while end_s < begin_s + 900:
+            cause = "camera away" if int(end_s - begin_s) in away else ""
+            if cause:
+                end_s = begin_s + away.stop
+            end_s = record_clip(folder, source, clip, end_s, cause)
 
 
 @pytest.fixture(autouse=True)

@@ -17,6 +17,28 @@ export class Trouble extends Error {
 }
 
 /**
+ * Sends a request, and returns its answer if it succeeded.
+ * @param {string} path
+ * @param {RequestInit} request
+ * @returns {Promise<Response>}
+ */
+export async function respond(path, request) {
+  let answer;
+  try {
+    answer = await fetch(path, { cache: "no-store", ...request });
+  } catch (cause) {
+    if (cause instanceof DOMException && cause.name === "AbortError") throw cause; // the caller has stopped it
+    throw new Trouble(t("api.away"), 0);
+  }
+  if (answer.ok) return answer;
+  let text = t("api.status", { status: answer.status });
+  try {
+    text = (await answer.json()).error ?? text;
+  } catch { /* no JSON body: show the status */ }
+  throw new Trouble(text, answer.status);
+}
+
+/**
  * @param {string} method
  * @param {string} path
  * @param {unknown} [body]
@@ -27,24 +49,12 @@ export async function call(method, path, body, patience_ms = PATIENCE_MS) {
   /** @type {Record<string, string>} */
   const headers = {};
   /** @type {RequestInit} */
-  const request = { method, headers, cache: "no-store", signal: /** @type {any} */ (AbortSignal).timeout(patience_ms) };
+  const request = { method, headers, signal: /** @type {any} */ (AbortSignal).timeout(patience_ms) };
   if (body !== undefined) {
     headers["Content-Type"] = "application/json";
     request.body = JSON.stringify(body);
   }
-  let answer;
-  try {
-    answer = await fetch(path, request);
-  } catch {
-    throw new Trouble(t("api.away"), 0);
-  }
-  if (!answer.ok) {
-    let text = t("api.status", { status: answer.status });
-    try {
-      text = (await answer.json()).error ?? text;
-    } catch { /* no JSON body: show the status */ }
-    throw new Trouble(text, answer.status);
-  }
+  const answer = await respond(path, request);
   if (answer.status === 204) return null;
   const type = answer.headers.get("content-type") ?? "";
   return type.startsWith("image/") ? answer.blob() : answer.json();

@@ -11,15 +11,15 @@ import events from "./strings/en/events.js";
 import live from "./strings/en/live.js";
 import logs from "./strings/en/logs.js";
 import pipeline from "./strings/en/pipeline.js";
+import recordings from "./strings/en/recordings.js";
 import review from "./strings/en/review.js";
 import sources from "./strings/en/sources.js";
 import zones from "./strings/en/zones.js";
 
 /** @type {Record<string, string>} */
 const TEXTS = {
-  ...access, ...alarms, ...charts, ...common, ...config, ...controls, ...counts, ...events, ...live, ...logs, ...pipeline, ...review,
-  ...sources,
-  ...zones,
+  ...access, ...alarms, ...charts, ...common, ...config, ...controls, ...counts, ...events, ...live, ...logs, ...pipeline,
+  ...recordings, ...review, ...sources, ...zones,
 };
 
 /**

@@ -1,6 +1,7 @@
 // One event: its sentence, its clip from the second of the event, its picture, and its data without JSON.
 
 import { make, number } from "../dom.js";
+import { isRecorded } from "../recordings/archive.js";
 import { address } from "../router.js";
 import { signedIn } from "../session.js";
 import { t } from "../strings.js";
@@ -35,6 +36,9 @@ export function openDetail(box, event, on) {
       media.append(image);
       links.append(make("a", { href: `${base}/image.jpg`, download: `${event.source}-${event.number}.jpg` }, t("events.download.picture")));
     }
+    isRecorded(event.source, event.time_s).then((recorded) => {
+      if (recorded) links.append(make("a", { href: address("recordings", { source: event.source, at: event.time_s }) }, t("events.open.recording")));
+    }, () => null); // without it there is no link
     if (event.snapshot) links.append(make("a", { href: `${base}/snapshot.jpg`, target: "_blank" }, t("events.open.snapshot")));
   }
   const button = (/** @type {string} */ key, /** @type {() => void} */ work) => make("button", { type: "button", onclick: work }, t(key));

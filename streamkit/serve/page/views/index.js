@@ -22,6 +22,7 @@ export const VIEWS = [
   { name: "review", title: t("review.title"), load: () => import("./review.js") },
   { name: "events", title: t("events.title"), load: () => import("./events.js") },
   { name: "alarms", title: t("alarms.title"), load: () => import("./alarms.js") },
+  { name: "recordings", title: t("recordings.title"), load: () => import("./recordings.js") },
   { name: "charts", title: t("charts.title"), load: () => import("./charts.js") },
   { name: "counts", title: t("counts.title"), load: () => import("./counts.js") },
   { name: "sources", title: t("sources.title"), load: () => import("./sources.js") },

@@ -42,6 +42,7 @@ export default {
   "events.link": "Link to this event",
   "events.download.clip": "Download the clip",
   "events.download.picture": "Download the picture",
+  "events.open.recording": "Show the recording",
   "events.open.snapshot": "Open the snapshot",
   "events.clip.failed": "This browser cannot play the clip. Download it to watch it in a player.",
   "events.clip": "Clip of {source}, from the second of the event",
