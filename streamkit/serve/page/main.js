@@ -5,11 +5,13 @@ import { setClock } from "./clock.js";
 import { assignColors } from "./colors.js";
 import { $, ago, make, number, say, text, why } from "./dom.js";
 import { showEvents } from "./events.js";
+import { setNames } from "./names.js";
+import { showSources } from "./overview.js";
 import { begin as beginRouting, everyMs, update } from "./router.js";
 import { askToken, begin, lost, onSession } from "./session.js";
+import { loadSources } from "./source_feed.js";
 import { fill, t } from "./strings.js";
 import "./views/index.js"; // adds the views to the router
-import { showSources } from "./wall.js";
 
 /** @typedef {import("./types").Status} Status */
 
@@ -23,9 +25,10 @@ async function look() {
   if (!sessionKnown) await begin();
   sessionKnown = true;
   const status = await get("/api/v1/status");
-  const sources = await get("/api/v1/sources");
+  const sources = await loadSources();
   setClock(status.time_s);
-  assignColors(sources.map((/** @type {import("./types").SourceView} */ { id }) => id));
+  setNames(sources);
+  assignColors(sources.map(({ id }) => id));
   if (!routed) await beginRouting(); // once the page may read: a view loads its own data
   routed = true;
   showSources(sources, status.records.length > 0);

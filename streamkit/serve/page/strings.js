@@ -2,6 +2,7 @@
 
 import access from "./strings/en/access.js";
 import alarms from "./strings/en/alarms.js";
+import cameras from "./strings/en/cameras.js";
 import charts from "./strings/en/charts.js";
 import common from "./strings/en/common.js";
 import config from "./strings/en/config.js";
@@ -15,7 +16,7 @@ import zones from "./strings/en/zones.js";
 
 /** @type {Record<string, string>} */
 const TEXTS = {
-  ...access, ...alarms, ...charts, ...common, ...config, ...controls, ...events, ...live, ...logs, ...pipeline, ...sources,
+  ...access, ...alarms, ...cameras, ...charts, ...common, ...config, ...controls, ...events, ...live, ...logs, ...pipeline, ...sources,
   ...zones,
 };
 

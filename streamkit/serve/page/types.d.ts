@@ -9,6 +9,11 @@ export interface Acknowledgement {
   source: string;
 }
 
+export interface ActionResult {
+  done?: string[];
+  failed?: SourceProblem[];
+}
+
 export interface AlarmChange {
   number: number;
   time_s: number;
@@ -48,6 +53,12 @@ export interface BottleneckView {
 export interface ChangedSource {
   uri?: string | null;
   options?: Record<string, any> | null;
+}
+
+export interface ChangedSources {
+  version: string;
+  ids: string[] | null;
+  sources: SourceView[];
 }
 
 export interface ConfigEdit {
@@ -141,6 +152,17 @@ export interface EventView {
 
 export interface HTTPValidationError {
   detail?: ValidationError[];
+}
+
+export interface Layout {
+  name: string;
+  sources: string[];
+  size: 1 | 4 | 9 | 16 | 25;
+}
+
+export interface Layouts {
+  layouts?: Layout[];
+  tours?: Tour[];
 }
 
 export interface LogMessage {
@@ -263,6 +285,15 @@ export interface SignedIn {
   role: string;
 }
 
+export interface SourceAction {
+  ids: string[];
+  action: "pause" | "resume" | "change";
+  group?: string | null;
+  site?: string | null;
+  add_tags?: string[];
+  remove_tags?: string[];
+}
+
 export interface SourceOption {
   name: string;
   help: string;
@@ -270,6 +301,11 @@ export interface SourceOption {
   schema: Record<string, any>;
   default: any;
   common: boolean;
+}
+
+export interface SourceProblem {
+  id: string;
+  problem: string;
 }
 
 export interface SourceTimeline {
@@ -392,6 +428,16 @@ export interface TokenView {
   created_s: number | null;
   created_by: string;
   sessions: number;
+}
+
+export interface Tour {
+  name: string;
+  stops: TourStop[];
+}
+
+export interface TourStop {
+  layout: string;
+  seconds: number;
 }
 
 export interface ValidationError {

@@ -1,0 +1,23 @@
+// What people call the cameras: their names, which the page shows in place of ids.
+
+/** @typedef {import("./types").SourceView} SourceView */
+
+/** @type {SourceView[]} */
+let all = [];
+/** @type {Map<string, string>} */
+let names = new Map();
+
+/** @param {SourceView[]} sources all of them */
+export function setNames(sources) {
+  all = sources;
+  names = new Map(sources.map(({ id, name }) => [id, name]));
+}
+
+/** All sources, as the page knows them. */
+export const allSources = () => all;
+
+/**
+ * The name of a camera; its id if it has none or is not there any more.
+ * @param {string} id
+ */
+export const nameOf = (id) => names.get(id) || id;
