@@ -161,6 +161,10 @@ class ServeEngine:
         views = [self._source(id_, state, configs.get(id_), addresses=addresses) for id_, state in present]
         return sorted(views, key=lambda view: view.order)
 
+    def names(self) -> dict[str, str]:
+        """What people call the sources that have a name, by id."""
+        return {config.id: config.details.name for config in list(self.graph.sources) if config.details.name}
+
     def source(self, id_: str, *, addresses: bool = True) -> SourceView:
         """One source, with its masked address if `addresses` is set. Raises RequestRejected if there is none."""
         return self._source(id_, self.state(id_), self._configured(id_), addresses=addresses)
@@ -227,6 +231,7 @@ class ServeEngine:
         """Remove a source; its decoded frames are still processed. Raises RequestRejected."""
         self.state(id_)
         self._apply(self.running.remove, id_)
+        self._entries.pop(id_, None)
         self.gallery.forget(id_)
 
     def pause(self, id_: str) -> SourceView:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Le, Len
@@ -42,5 +42,5 @@ class Tour(RequestBody):
 class Layouts(RequestBody):
     """The layouts and tours of a person."""
 
-    layouts: Annotated[list[Layout], Len(0, 50)] = field(default_factory=list)
-    tours: Annotated[list[Tour], Len(0, 50)] = field(default_factory=list)
+    layouts: Annotated[list[Layout], Len(0, 50)]
+    tours: Annotated[list[Tour], Len(0, 50)]

@@ -37,7 +37,7 @@ class LayoutStore:
 
     def of(self, person: str) -> Layouts:
         """What a person has saved; empty at first."""
-        return self._saved.get(person, Layouts())
+        return self._saved.get(person, Layouts([], []))
 
     def save(self, person: str, layouts: Layouts) -> None:
         """Replace what a person has saved.

@@ -139,5 +139,5 @@ class SourceProblem:
 class ActionResult:
     """The ids of the sources for which an action was done, and those for which it failed."""
 
-    done: list[str] = field(default_factory=list)
-    failed: list[SourceProblem] = field(default_factory=list)
+    done: list[str]
+    failed: list[SourceProblem]

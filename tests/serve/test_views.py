@@ -80,7 +80,7 @@ def go(page, name):
 
 def settle(page):
     """Wait until the view has what the server knows."""
-    with page.expect_response("**/api/v1/sources"):
+    with page.expect_response("**/api/v1/source-changes*"):
         pass
     page.wait_for_timeout(300)
 

@@ -48,6 +48,7 @@ def serving_many(root: Any, count: int, *, events: int = 0) -> Iterator[Served]:
     """Serve `count` sources that are running at 25 frames/s, and `events` events of them."""
     path = root / "pipeline.yaml"
     running, gallery = prepare(lambda: build(read(path, text=yaml_of(count))), path, {})
+    running._running.ready = True
     for place, (id_, state) in enumerate(running.states.items()):
         set_running(state, 25.0 if place % 5 else 12.5)
     with tempfile.TemporaryDirectory() as folder:
@@ -56,6 +57,7 @@ def serving_many(root: Any, count: int, *, events: int = 0) -> Iterator[Served]:
         listening = listen("127.0.0.1", 0)
         url = address("127.0.0.1", listening)
         app = create_app(engine, Token(TOKEN), data=Path(folder))
+        add_events(engine, list(running.states), events)  # before another thread writes
         headers = {"authorization": f"Bearer {TOKEN}"}
         with (
             engine.observing(),
@@ -64,7 +66,6 @@ def serving_many(root: Any, count: int, *, events: int = 0) -> Iterator[Served]:
             httpx.Client(base_url=url, timeout=20, verify=False) as plain,
             httpx.Client(base_url=url, timeout=20, verify=False, headers=headers) as client,
         ):
-            add_events(engine, list(running.states), events)
             yield Served(url, engine, app, plain, client, [])
 
 

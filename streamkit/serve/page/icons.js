@@ -24,7 +24,7 @@ export function icon(name) {
     svg("path", { d: PATHS[name] ?? "M12 4a8 8 0 1 0 0 16 8 8 0 0 0 0-16z" }));
 }
 
-/** Drawings of actions, filled or drawn with lines. @type {Record<string, string>} */
+/** @type {Record<string, string>} */
 const ACTIONS = {
   pause: "M8 5v14M16 5v14",
   resume: "M8 5l11 7-11 7z",

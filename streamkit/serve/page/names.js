@@ -21,3 +21,10 @@ export const allSources = () => all;
  * @param {string} id
  */
 export const nameOf = (id) => names.get(id) || id;
+
+/**
+ * A text of the server, in which cameras have their names in place of their ids.
+ * @param {string} text with ids in quotation marks
+ * @param {string[]} ids that it may name
+ */
+export const withNames = (text, ids) => ids.reduce((words, id) => words.replaceAll(`"${id}"`, () => `"${nameOf(id)}"`), text);

@@ -67,6 +67,7 @@ class Chip {
     this.source = null;
     this.label = make("span", { class: "chip-name" });
     this.word = make("span", { class: "chip-word" });
+    /** @type {HTMLElement} */
     this.button = make("button", { type: "button", class: "chip", "data-source": id, onclick: () => openDetail(id, this.button) },
       make("span", { class: "dot" }), this.label, this.word);
     peek.follow(this.button, () => this.source);
@@ -79,7 +80,8 @@ class Chip {
     this.source = source;
     const running = source.state === "running" && !source.quiet_s;
     text(this.label, source.name);
-    text(this.word, running ? t("overview.rate", { n: Math.round(source.fps) }) : isProblem(source) && source.cause ? source.cause.replaceAll("_", " ") : stateWord(source));
+    text(this.word, running ? String(Math.round(source.fps)) : stateWord(source));
+    this.element.classList.toggle("wide", !running);
     this.button.className = `chip ${isProblem(source) ? "bad" : source.state}`;
     this.button.setAttribute("aria-label", running ? t("overview.chip", { name: source.name, state: stateWord(source), n: source.fps.toFixed(1) })
       : t("overview.chipProblem", { name: source.name, state: stateWord(source), problem: problemText(source) }));

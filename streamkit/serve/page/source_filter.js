@@ -49,10 +49,10 @@ export class SourceFilter {
   /**
    * @param {string} view its name
    * @param {() => void} changed called when the user has changed the choice
-   * @param {{ sort?: string, folds?: boolean, further?: () => Record<string, string> }} [about] the usual sort; whether the
+   * @param {{ sort?: string, folds?: boolean, further?: () => Record<string, string> }} about the usual sort; whether the
    *   choices are behind a button; further parameters of the view's address
    */
-  constructor(view, changed, { sort = "order", folds = false, further = () => ({}) } = {}) {
+  constructor(view, changed, { sort = "order", folds = false, further = () => ({}) }) {
     this.view = view;
     this.changed = changed;
     this.further = further;
@@ -226,6 +226,7 @@ export function cameraOptions(ids, sources, words = "") {
  * @param {(words: string) => void} search called with what the user looks for
  */
 export function cameraSearch(search) {
+  /** @type {HTMLInputElement} */
   const input = make("input", { type: "search", class: "camera-search", placeholder: t("filter.find"), "aria-label": t("filter.find"), maxlength: 100,
     autocomplete: "off", hidden: true, oninput: () => search(input.value.trim()) });
   return { input, offer: (/** @type {number} */ count) => { input.hidden = count <= MANY; } };

@@ -10,8 +10,8 @@ export interface Acknowledgement {
 }
 
 export interface ActionResult {
-  done?: string[];
-  failed?: SourceProblem[];
+  done: string[];
+  failed: SourceProblem[];
 }
 
 export interface AlarmChange {
@@ -161,8 +161,8 @@ export interface Layout {
 }
 
 export interface Layouts {
-  layouts?: Layout[];
-  tours?: Tour[];
+  layouts: Layout[];
+  tours: Tour[];
 }
 
 export interface LogMessage {

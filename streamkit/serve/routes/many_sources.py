@@ -40,7 +40,7 @@ def add_many_sources(api: APIRouter, engine: ServeEngine) -> None:
     )
     def act(action: SourceAction, request: Request) -> Response:
         """Pause, resume or change several sources; those for which it fails are named, the others go on."""
-        result = ActionResult()
+        result = ActionResult([], [])
         for id_ in dict.fromkeys(action.ids):
             try:
                 _act(engine, id_, action)

@@ -25,6 +25,7 @@ export class LayoutBar {
     this.tourName = "";
     this.place = 0; // in the tour
     this.left_s = 0;
+    /** @type {HTMLSelectElement} */
     this.select = make("select", { class: "layout-choice", "aria-label": t("layouts.choose"), onchange: () => this.choose(this.select.value) });
     this.edit = make("button", { type: "button", onclick: () => this.open() }, t("layouts.edit"));
     this.tourState = make("span", { class: "tour-state" });
@@ -45,8 +46,11 @@ export class LayoutBar {
 
   /** What is chosen, for an address. @returns {Record<string, string>} */
   get params() {
-    if (this.tourName) return { tour: this.tourName };
-    return this.name ? { layout: this.name } : {};
+    /** @type {Record<string, string>} */
+    const params = {};
+    if (this.tourName) params.tour = this.tourName;
+    else if (this.name) params.layout = this.name;
+    return params;
   }
 
   async load() {

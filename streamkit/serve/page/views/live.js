@@ -27,6 +27,7 @@ const STILL_GAPS = 3; // the same in usual times between two frames, for slow ca
 const LATE_FOR_MS = 3000; // for which all records must be late before the picture says so
 const TICK_MS = 500;
 const SEARCHED = 8; // cameras from which on there is a search
+const SWIPE = 60; // pixels from which on a touch is a swipe
 const PHONE = "(max-width: 34rem)"; // shows one camera at once unless the user chooses
 
 /** @typedef {{ size: number | null, page: number, show: Record<string, boolean> }} Choice */
@@ -277,6 +278,7 @@ class LiveView {
     /** @type {HTMLElement} */
     this.root = make("div", { class: "live" }, make("h2", { class: "unseen" }, t("live.title")), this.bar(), this.none, this.noMatch, this.grid);
     root.append(this.root);
+    this.swipe();
     this.resizing = new ResizeObserver(() => this.place());
     this.resizing.observe(this.grid);
     this.sight = new IntersectionObserver((entries) => {
@@ -305,6 +307,22 @@ class LiveView {
       make("div", { role: "group", class: "group", "aria-label": t("live.size") }, ...this.sizes), this.pager,
       make("div", { role: "group", class: "group", "aria-label": t("live.show") }, ...this.layers),
       make("button", { type: "button", class: "screen", onclick: () => this.root.requestFullscreen?.() }, t("live.fullscreen")));
+  }
+
+  // A swipe over the pictures changes the page, as on a phone, which shows one camera.
+  swipe() {
+    let from_x = 0;
+    let from_y = 0;
+    this.grid.addEventListener("touchstart", ({ touches: [touch] }) => {
+      from_x = touch.clientX;
+      from_y = touch.clientY;
+    }, { passive: true });
+    this.grid.addEventListener("touchend", ({ changedTouches: [touch] }) => {
+      const right = touch.clientX - from_x;
+      if (Math.abs(right) < SWIPE || Math.abs(right) < 2 * Math.abs(touch.clientY - from_y)) return;
+      const page = this.page - Math.sign(right);
+      if (page >= 0 && page < this.pages) this.choose({ page });
+    }, { passive: true });
   }
 
   /** @param {Partial<Choice>} change */

@@ -127,7 +127,7 @@ class SourcesView {
     this.filter = new SourceFilter("sources", () => {
       this.shown = STEP;
       this.show();
-    });
+    }, {});
     this.filter.read(params);
     this.selection = new Selection();
     this.differences = new Differences();

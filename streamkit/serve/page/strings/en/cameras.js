@@ -34,13 +34,16 @@ export default {
   "overview.more": "{n} more: show all problems",
   "overview.ungrouped": "Without a group",
   "overview.problems": "{n} with a problem",
-  "overview.rate": "{n}/s",
+  "overview.rate": "{n} frames/s",
   "overview.chip": "{name}: {state}, {n} frames/s",
   "overview.chipProblem": "{name}: {state}. {problem}",
   "overview.detail": "Camera",
   "overview.watch": "Live",
   "overview.watchOf": "Watch {id} live",
   "overview.events": "Events",
+
+  "timeline.more": "{n} more cameras",
+  "timeline.fewer": "Fewer",
 
   "layouts.choose": "Layout",
   "layouts.all": "All cameras",
