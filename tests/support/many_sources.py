@@ -1,5 +1,6 @@
 """A real server whose pipeline has many sources that no thread reads: their states and events are set by the test."""
 
+import contextlib
 import tempfile
 import time
 from collections.abc import Iterator
@@ -11,15 +12,16 @@ import httpx
 
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read
-from streamkit.core.data import Event
 from streamkit.runtime.ingest.source_status import SourceState
 from streamkit.serve.app import create_app
 from streamkit.serve.prepare import engine_of, open_store, prepare
 from streamkit.serve.server import address, listen, serving
+from streamkit.serve.store.database import ServeDatabase
 from streamkit.serve.token import Token
 from support.servers import TOKEN, Served
 
 AREAS = ("entrance", "yard", "dock", "hall", "roof", "parking", "office", "storage", "fence", "lab")
+DATA = '{"direction": "in", "label": "car"}'
 SITES = ("plant-a", "plant-b", "harbor")
 
 
@@ -49,15 +51,15 @@ def serving_many(root: Any, count: int, *, events: int = 0) -> Iterator[Served]:
     path = root / "pipeline.yaml"
     running, gallery = prepare(lambda: build(read(path, text=yaml_of(count))), path, {})
     running._running.ready = True
-    for place, (id_, state) in enumerate(running.states.items()):
+    for place, state in enumerate(running.states.values()):
         set_running(state, 25.0 if place % 5 else 12.5)
     with tempfile.TemporaryDirectory() as folder:
+        add_events(Path(folder), list(running.states), events)
         store = open_store(Path(folder), "30d", "2GB")
         engine = engine_of(running, gallery, store, allow_files=False)
         listening = listen("127.0.0.1", 0)
         url = address("127.0.0.1", listening)
         app = create_app(engine, Token(TOKEN), data=Path(folder))
-        add_events(engine, list(running.states), events)  # before another thread writes
         headers = {"authorization": f"Bearer {TOKEN}"}
         with (
             engine.observing(),
@@ -69,12 +71,26 @@ def serving_many(root: Any, count: int, *, events: int = 0) -> Iterator[Served]:
             yield Served(url, engine, app, plain, client, [])
 
 
-def add_events(engine: Any, ids: list[str], count: int) -> None:
-    """Add events of the last day, spread over the sources."""
+def add_events(folder: Path, ids: list[str], count: int) -> None:
+    """Write events of the last day into a data folder, spread over the sources."""
+    database = ServeDatabase(folder)
     now_s = time.time()
-    step = 4000
-    for first in range(0, count, step):
-        for n in range(first, min(count, first + step)):
-            event = Event("crossed", "line", ids[n * 7 % len(ids)], n, n / 25, n, {"direction": "in", "label": "car"})
-            engine.gallery.add_events(now_s - 86_000 * (count - n) / count, [event], None)
-        engine.store.write_due()
+    rows = (
+        (
+            now_s - 86_000 * (count - n) / count,
+            ids[n * 7 % len(ids)],
+            "line",
+            "crossed",
+            n,
+            n / 25,
+            n,
+            "car",
+            DATA,
+            "car",
+        )
+        for n in range(count)
+    )
+    with contextlib.closing(database.connect()) as connection, connection:
+        columns = "time_s, source, stage, kind, frame, pts_s, track_id, label, data, words"
+        connection.executemany(f"INSERT INTO events ({columns}) VALUES ({', '.join('?' * 10)})", rows)
+    database.close()

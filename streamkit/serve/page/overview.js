@@ -1,8 +1,9 @@
 // The overview: cameras with pictures where they are few, else a compact tile for each, in groups, with what is wrong at the top.
 
 import { Tile, setRecorded } from "./camera_tile.js";
-import { isProblem, problemText, rank, stateWord } from "./condition.js";
+import { condition, isProblem, named, problemText, rank, stateWord } from "./condition.js";
 import { $, make, text } from "./dom.js";
+import { actionIcon } from "./icons.js";
 import { Peek } from "./peek.js";
 import { SourceFilter } from "./source_filter.js";
 import { openSource } from "./source_form.js";
@@ -42,12 +43,12 @@ function store() {
 
 const peek = new Peek($("peek"));
 const filter = new SourceFilter("home", show, { sort: "worst" });
-const densities = DENSITIES.map((name) => make("button", { type: "button", class: "small", onclick: () => {
+const densities = DENSITIES.map((name) => make("button", { type: "button", class: "icon-button", "aria-label": t(`overview.${name}`), title: t(`overview.${name}`), onclick: () => {
   density = name;
   store();
   closeDetail();
   show();
-} }, t(`overview.${name}`)));
+} }, actionIcon(name)));
 $("home-tools").append(filter.element, make("div", { role: "group", class: "densities", "aria-label": t("overview.density") }, ...densities));
 const noMatch = make("p", { class: "empty", hidden: true }, t("filter.none"));
 const attention = make("section", { class: "attention", "aria-labelledby": "attention-title", hidden: true });
@@ -80,8 +81,7 @@ class Chip {
     this.source = source;
     const running = source.state === "running" && !source.quiet_s;
     text(this.label, source.name);
-    text(this.word, running ? String(Math.round(source.fps)) : stateWord(source));
-    this.element.classList.toggle("wide", !running);
+    text(this.word, running ? String(Math.round(source.fps)) : named(source.cause ? "cause" : "state", source.cause ?? condition(source)));
     this.button.className = `chip ${isProblem(source) ? "bad" : source.state}`;
     this.button.setAttribute("aria-label", running ? t("overview.chip", { name: source.name, state: stateWord(source), n: source.fps.toFixed(1) })
       : t("overview.chipProblem", { name: source.name, state: stateWord(source), problem: problemText(source) }));
@@ -119,13 +119,13 @@ class Section {
   /**
    * @param {SourceView[]} members
    * @param {boolean} compact
-   * @param {boolean} named whether there are groups
+   * @param {boolean} grouped whether there are groups
    */
-  update(members, compact, named) {
-    const open = !named || !folded.has(this.group), problems = members.filter(isProblem).length;
+  update(members, compact, grouped) {
+    const open = !grouped || !folded.has(this.group), problems = members.filter(isProblem).length;
     if (compact !== this.compact) this.empty();
     this.compact = compact;
-    this.heading.hidden = !named;
+    this.heading.hidden = !grouped;
     this.button.setAttribute("aria-expanded", String(open));
     text(this.count, String(members.length));
     text(this.problems, problems ? t("overview.problems", { n: problems }) : "");
@@ -197,11 +197,11 @@ function showGroups(matching, compact) {
     section.gone();
     sections.delete(name);
   }
-  const named = sources.some(({ group }) => group !== "");
+  const grouped = sources.some(({ group }) => group !== "");
   names.forEach((name, place) => {
     let section = sections.get(name);
     if (!section) sections.set(name, section = new Section(name));
-    section.update(groups.get(name) ?? [], compact, named);
+    section.update(groups.get(name) ?? [], compact, grouped);
     if (wall.children[place] !== section.element) wall.insertBefore(section.element, wall.children[place] ?? null);
   });
 }

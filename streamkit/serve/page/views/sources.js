@@ -4,6 +4,7 @@ import { call, path } from "../api.js";
 import { stateWord } from "../condition.js";
 import { Differences } from "../differences.js";
 import { ago, make, number, say, text } from "../dom.js";
+import { actionIcon } from "../icons.js";
 import { modal } from "../modal.js";
 import { askToken, lost, may, signedIn } from "../session.js";
 import { SourceFilter } from "../source_filter.js";
@@ -42,10 +43,10 @@ class Row {
     this.details = make("p", { class: "details" });
     this.cells.select.append(this.box);
     this.cells.name.append(this.label, this.details);
-    this.pause = /** @type {HTMLButtonElement} */ (make("button", { type: "button", onclick: () => this.order() }));
+    this.pause = make("button", { type: "button", class: "icon-button", onclick: () => this.order() });
     this.cells.actions.append(make("div", { class: "do", "data-needs": "operator" }, this.pause,
-      this.change = make("button", { type: "button", onclick: () => openSource(this.source) }, t("sources.change")),
-      this.remove = make("button", { type: "button", onclick: () => remove(this.source) }, t("sources.remove"))));
+      this.change = make("button", { type: "button", class: "icon-button", title: t("sources.change"), onclick: () => openSource(this.source) }, actionIcon("change")),
+      this.remove = make("button", { type: "button", class: "icon-button", title: t("sources.remove"), onclick: () => remove(this.source) }, actionIcon("remove"))));
     this.element = make("tr", {}, ...Object.values(this.cells));
   }
 
@@ -73,7 +74,8 @@ class Row {
     this.cells.reconnects.title = listed(source.reconnects);
     text(this.cells.address, source.address || source.kind);
     const paused = source.state === "paused";
-    text(this.pause, t(paused ? "sources.resume" : "sources.pause"));
+    this.pause.replaceChildren(actionIcon(paused ? "resume" : "pause"));
+    this.pause.title = t(paused ? "sources.resume" : "sources.pause");
     this.pause.setAttribute("aria-label", t(paused ? "sources.resumeOf" : "sources.pauseOf", { id: name }));
     this.pause.disabled = source.state === "ended" || source.state === "failed";
   }
