@@ -127,6 +127,8 @@ export class SourceFilter {
   }
 
   remember() {
+    const shown = location.hash.replace(/^#\/?/, "").split("?")[0];
+    if (shown && shown !== this.view) return; // the user went on meanwhile
     history.replaceState(null, "", address(this.view, { ...this.params, ...this.further() }));
     this.link();
   }

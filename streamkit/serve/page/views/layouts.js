@@ -21,6 +21,7 @@ export class LayoutBar {
     /** @type {Layouts} */
     this.saved = { layouts: [], tours: [] };
     this.loaded = false;
+    this.closed = false;
     this.name = ""; // of the layout that is chosen
     this.tourName = "";
     this.place = 0; // in the tour
@@ -61,6 +62,7 @@ export class LayoutBar {
     } catch { // the page says that the server is away
       return;
     }
+    if (this.closed) return;
     this.loaded = true;
     this.start();
     this.offer();
@@ -147,6 +149,7 @@ export class LayoutBar {
   }
 
   close() {
+    this.closed = true;
     clearInterval(this.timer);
     this.unlisten();
   }

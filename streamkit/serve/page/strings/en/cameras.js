@@ -1,8 +1,8 @@
 // What views of many cameras share: search and filter, the compact overview, saved layouts and tours, bulk actions.
 
 export default {
-  "filter.title": "Search and filter cameras",
-  "filter.words": "Search cameras",
+  "filter.title": "Filter cameras",
+  "filter.words": "Find cameras",
   "filter.more": "Filter",
   "filter.state": "State",
   "filter.group": "Group",
@@ -37,7 +37,7 @@ export default {
   "overview.rate": "{n} frames/s",
   "overview.chip": "{name}: {state}, {n} frames/s",
   "overview.chipProblem": "{name}: {state}. {problem}",
-  "overview.detail": "Camera",
+  "overview.detail": "Details of the camera",
   "overview.watch": "Live",
   "overview.watchOf": "Watch {id} live",
   "overview.events": "Events",
