@@ -27,6 +27,8 @@ stages:
   detect: {model: demo, min_score: 0.3}
   track: {}
   line: {stage: line_counter, line: [[320, 60], [320, 360]]}
+  zone: {polygon: {hall: [[100, 60], [600, 60], [600, 360], [100, 360]]}}
+  heatmap: {path: "out/{source}-heat.png", every: 2s}
   record: {path: "out/{source}/{time}-{kind}.mp4", when: line.crossed, before: 1s, after: 1s}
 alarms:
   up: uptime_s > 1
@@ -48,6 +50,8 @@ def main() -> None:
             with served(PIPELINE, folder, path=folder / "pipeline.yaml") as server:
                 server.until(lambda: [event for event in server.client.get(f"{API}/events").json() if event["clip"]])
                 server.until(lambda: server.client.get(f"{API}/alarms").json()[0]["raised"])
+                for path in ("occupancy", "heatmaps"):
+                    server.until(lambda path=path: server.client.get(f"{API}/{path}").json())
                 examples = _record_examples(server)
         finally:
             os.chdir(before)
@@ -72,6 +76,8 @@ def _record_examples(server: Any) -> dict[str, dict[str, Any]]:
     for path in ("/live", "/ready", f"{API}/status", f"{API}/sources", f"{API}/stages", f"{API}/source-options"):
         ask("GET", path)
     for path in ("problems", "alarms", "alarms/history", "logs", "events/names", "events/store", "audit"):
+        ask("GET", f"{API}/{path}")
+    for path in ("counts", "occupancy", "heatmaps"):
         ask("GET", f"{API}/{path}")
     ask("POST", f"{API}/alarms/{{name}}/acknowledge", {"source": "pipeline"}, name="up")
     ask("POST", f"{API}/problems/acknowledge", {"id": "alarm:up"})

@@ -35,6 +35,7 @@ from streamkit.serve.routes.alarms import add_alarms
 from streamkit.serve.routes.charts import add_charts
 from streamkit.serve.routes.common import error_reply
 from streamkit.serve.routes.config import add_config, add_differences, add_shapes
+from streamkit.serve.routes.counts import add_counts
 from streamkit.serve.routes.events import add_events
 from streamkit.serve.routes.images import add_images
 from streamkit.serve.routes.layouts import add_layouts
@@ -44,6 +45,7 @@ from streamkit.serve.routes.many_sources import add_many_sources
 from streamkit.serve.routes.pages import add_pages
 from streamkit.serve.routes.pipeline import add_pipeline
 from streamkit.serve.routes.probes import add_probes
+from streamkit.serve.routes.review import add_review
 from streamkit.serve.routes.session import add_session
 from streamkit.serve.routes.source_forms import add_source_forms
 from streamkit.serve.routes.sources import add_changes, add_source
@@ -113,7 +115,9 @@ def create_app(
     add_alarms(api, engine)
     add_logs(api, engine)
     add_events(api, engine, viewers)
+    add_review(api, engine)
     add_charts(api, engine)
+    add_counts(api, engine)
     add_config(api, engine)
     add_differences(api, engine)
     add_shapes(api, engine)

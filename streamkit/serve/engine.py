@@ -43,7 +43,9 @@ from streamkit.serve.audit import AuditLog
 from streamkit.serve.masked_urls import with_hidden_parts
 from streamkit.serve.pipeline_file import PipelineFile
 from streamkit.serve.problems import Problems
+from streamkit.serve.store.review_table import Severity
 from streamkit.serve.store.serve_store import ServeStore
+from streamkit.stages.analytics.rule import RuleStage
 from streamkit.stages.video.record import Record
 from streamkit.stages.video.snapshot import Snapshot
 
@@ -108,6 +110,7 @@ class ServeEngine:
         kinds = (Record, Snapshot)
         nodes = self._seen.nodes.values()
         self.store.set_stages(*([node.id for node in nodes if issubclass(node.type, kind)] for kind in kinds))
+        self.store.set_severities(dict(_severities(self._seen)))
 
     @contextlib.contextmanager
     def observing(self) -> Iterator[None]:
@@ -168,6 +171,20 @@ class ServeEngine:
     def source(self, id_: str, *, addresses: bool = True) -> SourceView:
         """One source, with its masked address if `addresses` is set. Raises RequestRejected if there is none."""
         return self._source(id_, self.state(id_), self._configured(id_), addresses=addresses)
+
+    def source_ids(self) -> list[str]:
+        """The ids of the sources, in the order they were added."""
+        return [id_ for id_, state in list(self.running.states.items()) if not state.removed]
+
+    def source_name(self, id_: str) -> str:
+        """What people call a source; its id if it has no name or is not there."""
+        config = self._configured(id_)
+        return (config.details.name if config is not None else "") or id_
+
+    def ran_since(self, id_: str, time_s: float) -> bool:
+        """Whether a source has been running without a break since a time in seconds since 1970."""
+        state = self.running.states.get(id_)
+        return state is not None and not state.removed and state.state == "running" and state.since_s <= time_s
 
     def state(self, id_: str) -> SourceState:
         """A source's state. Raises RequestRejected if there is none."""
@@ -578,6 +595,15 @@ class ServeEngine:
             differs=self._differs,
             edit_rejected=isinstance(running, ReloadingPipeline) and bool(running.rejected),
         )
+
+
+def _severities(graph: Graph) -> Iterator[tuple[tuple[str, str], Severity]]:
+    """How severe what rules raise is, by the stage's id and the rule's name."""
+    for node in graph.nodes.values():
+        if issubclass(node.type, RuleStage):
+            yield (node.id, node.id), node.options.get("severity", "alert")
+            for name, options in node.options.get("rules", {}).items():
+                yield (node.id, name), options.get("severity", "alert")
 
 
 def _options(config: SourceConfig) -> dict[str, Any]:

@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 from pathlib import Path
 
 import orjson
-from pydantic import TypeAdapter
 
 from streamkit.core.errors import OutputError, describe
 from streamkit.io.private_file import write_private
@@ -20,11 +18,9 @@ logger = logging.getLogger(__name__)
 
 MAX_PEOPLE = 1000
 
-_SAVED: TypeAdapter[dict[str, Layouts]] = TypeAdapter(dict[str, Layouts])
-
 
 class LayoutStore:
-    """Reads the file once, and replaces it with each change. Thread-safe.
+    """Reads the file once, and replaces it with each change. One thread at a time may save.
 
     Args:
         path: the file; created with the first change.
@@ -32,7 +28,6 @@ class LayoutStore:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._lock = threading.Lock()
         self._saved = self._read()
 
     def of(self, person: str) -> Layouts:
@@ -47,21 +42,22 @@ class LayoutStore:
             OutputError: the file cannot be written; all is as before.
         """
         _check(layouts)
-        with self._lock:
-            saved = {**self._saved, person: layouts}
-            if not layouts.layouts and not layouts.tours:
-                saved.pop(person)
-            if len(saved) > MAX_PEOPLE:
-                raise RequestRejected(409, f"{MAX_PEOPLE} people have saved layouts, the maximum")
-            try:
-                write_private(self._path, orjson.dumps(saved).decode())
-            except OSError as error:
-                raise OutputError(f"{self._path} cannot be written: {error.strerror or error}") from None
-            self._saved = saved
+        saved = {**self._saved, person: layouts}
+        if not layouts.layouts and not layouts.tours:
+            saved.pop(person)
+        if len(saved) > MAX_PEOPLE:
+            raise RequestRejected(409, f"{MAX_PEOPLE} people have saved layouts, the maximum")
+        try:
+            write_private(self._path, orjson.dumps(saved).decode())
+        except OSError as error:
+            raise OutputError(f"{self._path} cannot be written: {error.strerror or error}") from None
+        self._saved = saved
 
     def _read(self) -> dict[str, Layouts]:
+        from pydantic import TypeAdapter
+
         try:
-            return _SAVED.validate_json(self._path.read_bytes())
+            return TypeAdapter(dict[str, Layouts]).validate_json(self._path.read_bytes())
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as error:

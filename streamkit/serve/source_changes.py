@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import secrets
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -26,7 +25,7 @@ Look = Callable[[], list[SourceView]]
 
 
 class SourceChanges:
-    """Compares the sources with those of earlier requests. Thread-safe.
+    """Compares the sources with those of earlier requests. One thread at a time may call it.
 
     Args:
         look: returns all sources, in their order.
@@ -37,7 +36,6 @@ class SourceChanges:
         self._look = look
         self._clock = clock
         self._run = secrets.token_hex(4)  # the versions of another server are not these
-        self._lock = threading.Lock()
         self._number = 0
         self._look_s = -math.inf
         self._ids: list[str] = []
@@ -46,15 +44,14 @@ class SourceChanges:
 
     def since(self, version: str) -> ChangedSources:
         """The sources that differ from those of a version; all of them if the version is empty or of another server."""
-        with self._lock:
-            now_s = self._clock()
-            if now_s - self._look_s >= _REUSE_S:
-                self._look_s = now_s
-                self._compare(self._look(), now_s)
-            known_number = self._number_of(version)
-            changed = [seen.view for seen in self._seen.values() if seen.number > known_number]
-            ids = list(self._ids) if self._ids_number > known_number else None
-            return ChangedSources(f"{self._run}-{self._number}", ids, changed)
+        now_s = self._clock()
+        if now_s - self._look_s >= _REUSE_S:
+            self._look_s = now_s
+            self._compare(self._look(), now_s)
+        known_number = self._number_of(version)
+        changed = [seen.view for seen in self._seen.values() if seen.number > known_number]
+        ids = list(self._ids) if self._ids_number > known_number else None
+        return ChangedSources(f"{self._run}-{self._number}", ids, changed)
 
     def forget(self) -> None:
         """Let the next request look again, as a client has changed something."""

@@ -7,16 +7,19 @@ import charts from "./strings/en/charts.js";
 import common from "./strings/en/common.js";
 import config from "./strings/en/config.js";
 import controls from "./strings/en/controls.js";
+import counts from "./strings/en/counts.js";
 import events from "./strings/en/events.js";
 import live from "./strings/en/live.js";
 import logs from "./strings/en/logs.js";
 import pipeline from "./strings/en/pipeline.js";
+import review from "./strings/en/review.js";
 import sources from "./strings/en/sources.js";
 import zones from "./strings/en/zones.js";
 
 /** @type {Record<string, string>} */
 const TEXTS = {
-  ...access, ...alarms, ...cameras, ...charts, ...common, ...config, ...controls, ...events, ...live, ...logs, ...pipeline, ...sources,
+  ...access, ...alarms, ...cameras, ...charts, ...common, ...config, ...controls, ...counts, ...events, ...live, ...logs, ...pipeline,
+  ...review, ...sources,
   ...zones,
 };
 

@@ -79,6 +79,24 @@ export interface ConfigView {
   read_only: string;
 }
 
+export interface CountRow {
+  source: string;
+  name: string;
+  stage: string;
+  area: string;
+  kind: string;
+  label: string;
+  values: number[];
+  before: number[];
+}
+
+export interface CountsView {
+  step: string;
+  zone: string;
+  edges: number[];
+  rows: CountRow[];
+}
+
 export interface Credentials {
   token: string;
 }
@@ -154,6 +172,13 @@ export interface HTTPValidationError {
   detail?: ValidationError[];
 }
 
+export interface HeatMapView {
+  source: string;
+  name: string;
+  stage: string;
+  time_s: number;
+}
+
 export interface Layout {
   name: string;
   sources: string[];
@@ -185,6 +210,21 @@ export interface NewToken {
   role: "viewer" | "operator" | "admin";
 }
 
+export interface OccupancyView {
+  source: string;
+  name: string;
+  stage: string;
+  area: string;
+  count: number | null;
+  since_s: number;
+  peak_today: number;
+}
+
+export interface OpenCounts {
+  alert: Record<string, number>;
+  notice: Record<string, number>;
+}
+
 export interface PipelineProblem {
   id: string;
   severity: "error" | "warning";
@@ -212,6 +252,45 @@ export interface RaisedAlarm {
   since_s: number;
   text: string;
   acknowledged: boolean;
+}
+
+export interface ReviewChange {
+  reviewed?: boolean | null;
+  kept?: boolean | null;
+  comment?: string | null;
+}
+
+export interface ReviewDetail {
+  item: ReviewView;
+  events: number[];
+}
+
+export interface ReviewView {
+  id: number;
+  source: string;
+  name: string;
+  stage: string;
+  kind: string;
+  label: string | null;
+  track_id: number | null;
+  severity: "alert" | "notice";
+  text: string;
+  started_s: number;
+  ended_s: number;
+  events: number;
+  number: number;
+  image: boolean;
+  box: [number, number, number, number] | null;
+  path: [number, number, number][];
+  reviewed_by: string | null;
+  reviewed_s: number | null;
+  kept: boolean;
+  comment: string;
+}
+
+export interface ReviewedItems {
+  ids: number[];
+  reviewed?: boolean;
 }
 
 export interface SeriesValues {

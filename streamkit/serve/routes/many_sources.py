@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import anyio
+import anyio.to_thread
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
@@ -25,11 +27,13 @@ def add_many_sources(api: APIRouter, engine: ServeEngine) -> None:
         addresses: SourceChanges(lambda addresses=addresses: engine.sources(addresses=addresses))
         for addresses in (False, True)
     }
+    in_turn = anyio.CapacityLimiter(1)
 
     @api.get("/source-changes", tags=["sources"], response_model=ChangedSources)
-    def changed(request: Request, since: Version = "") -> Response:
+    async def changed(request: Request, since: Version = "") -> Response:
         """The sources that have changed since an earlier answer: cheap to ask for once a second."""
-        return reply(changes[covers(request.state.role, "operator")].since(since))
+        look = changes[covers(request.state.role, "operator")]
+        return reply(await anyio.to_thread.run_sync(look.since, since, limiter=in_turn))
 
     @api.post(
         "/source-actions",
