@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import anyio
@@ -23,10 +24,7 @@ Version = Annotated[str, Query(max_length=64, description="`version` of the last
 
 def add_many_sources(api: APIRouter, engine: ServeEngine) -> None:
     """Add the routes for many sources."""
-    changes = {
-        addresses: SourceChanges(lambda addresses=addresses: engine.sources(addresses=addresses))
-        for addresses in (False, True)
-    }
+    changes = {addresses: SourceChanges(partial(engine.sources, addresses=addresses)) for addresses in (False, True)}
     in_turn = anyio.CapacityLimiter(1)
 
     @api.get("/source-changes", tags=["sources"], response_model=ChangedSources)
