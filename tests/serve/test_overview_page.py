@@ -112,6 +112,7 @@ def test_search_and_filters_are_kept_in_the_address_and_in_other_views(open_page
     page.get_by_role("button", name="Clear").click()
     expect(page.locator(".cell")).to_have_count(25)
     page.get_by_role("searchbox", name="Find cameras").fill("cam003")
+    expect(page.locator(".cell")).to_have_count(1)
     expect(page.locator(".cell h3")).to_have_text("Hall 1")
 
 
@@ -174,22 +175,23 @@ def test_views_stay_quick_and_small(open_page):
     def metrics():
         return {entry["name"]: entry["value"] for entry in session.send("Performance.getMetrics")["metrics"]}
 
-    script_ms = {}
-    for name, row in (("sources", "tbody tr"), ("live", ".cell"), ("events", ".event-row"), ("home", ".chip")):
+    work_ms = {}
+    views = (("sources", "tbody tr"), ("live", ".cell"), ("events", ".event-row"), ("home", ".chip"))
+    for name, row in 2 * views:  # the better of two visits counts: the machine may do something else meanwhile
         before = metrics()
         page.evaluate("name => { location.hash = `#/${name}`; }", name)
         expect(page.locator(f"main:visible {row}").first).to_be_visible()
         spent = metrics()
         keys = ("ScriptDuration", "LayoutDuration", "RecalcStyleDuration")
-        script_ms[name] = 1000 * sum(spent[key] - before[key] for key in keys)
+        visit_ms = 1000 * sum(spent[key] - before[key] for key in keys)
+        work_ms[name] = min(work_ms.get(name, visit_ms), visit_ms)
     before = metrics()
     sizes = []
     page.on("response", lambda answer: sizes.append(len(answer.body())) if "source-changes" in answer.url else None)
     page.wait_for_timeout(4000)
     idle_ms = 1000 * (metrics()["TaskDuration"] - before["TaskDuration"]) / 4
     session.send("HeapProfiler.collectGarbage")
-    print(script_ms, idle_ms, metrics()["JSHeapUsedSize"], sizes)
-    assert max(script_ms.values()) < 200, script_ms  # twice the promise: the machine of the tests is shared
+    assert max(work_ms.values()) < 100, work_ms
     assert idle_ms < 100
     assert metrics()["JSHeapUsedSize"] < 60e6
     assert sizes
