@@ -78,6 +78,13 @@ _OPTIONS = (
         help="let everybody who reaches the address read states, events and metrics without a token",
     ),
     click.option(
+        "--push-service",
+        "push_services",
+        multiple=True,
+        metavar="HOST",
+        help="a push service for alerts beyond those of Chrome, Edge, Firefox and Safari; repeatable",
+    ),
+    click.option(
         "--metrics-port",
         type=click.IntRange(0, 65535),
         help="serve /metrics on this port, too, without a token; 0 selects a free one",
@@ -109,6 +116,7 @@ class ServerOptions:
     keep_events: str
     keep_size: str
     public: bool
+    push_services: tuple[str, ...]
     metrics_port: int | None
     allow_files: bool
 
@@ -224,6 +232,7 @@ def run_server(
         viewers=limits.viewers,
         add_routes=add_routes,
         readers=readers,
+        push_services=options.push_services,
     )
     servers = contextlib.ExitStack()
     if metrics is not None:

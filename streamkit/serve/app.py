@@ -28,6 +28,7 @@ from streamkit.serve.engine import ServeEngine
 from streamkit.serve.guard import API, SECURITY_HEADERS, Guard, Readers
 from streamkit.serve.layout_store import LayoutStore
 from streamkit.serve.live import MAX_VIEWERS, Watchers
+from streamkit.serve.push import PushCenter
 from streamkit.serve.request_id import HEADER, RequestIds
 from streamkit.serve.request_spans import RequestSpans
 from streamkit.serve.routes.access import add_access
@@ -45,6 +46,7 @@ from streamkit.serve.routes.many_sources import add_many_sources
 from streamkit.serve.routes.pages import add_pages
 from streamkit.serve.routes.pipeline import add_pipeline
 from streamkit.serve.routes.probes import add_probes
+from streamkit.serve.routes.push import add_push
 from streamkit.serve.routes.review import add_review
 from streamkit.serve.routes.session import add_session
 from streamkit.serve.routes.source_forms import add_source_forms
@@ -68,6 +70,7 @@ def create_app(
     viewers: int = MAX_VIEWERS,
     add_routes: Callable[[FastAPI, APIRouter], None] | None = None,
     readers: Readers = Readers.THIS_MACHINE,
+    push_services: Collection[str] = (),
 ) -> FastAPI:
     """The application for one running pipeline.
 
@@ -80,6 +83,7 @@ def create_app(
         viewers: maximum number of live streams watched at once.
         add_routes: adds routes to the application and to its API; they come before those with the same path.
         readers: who may read states, events and metrics without a token.
+        push_services: hosts of push services beyond those of the browsers' makers.
 
     Raises:
         ConfigError: two tokens have the same name.
@@ -116,6 +120,7 @@ def create_app(
     add_logs(api, engine)
     add_events(api, engine, viewers)
     add_review(api, engine)
+    add_push(api, engine, _push_center(engine, access, push_services))
     add_charts(api, engine)
     add_counts(api, engine)
     add_config(api, engine)
@@ -137,6 +142,17 @@ def create_app(
         app.add_middleware(RequestSpans, telemetry=telemetry)
     app.add_middleware(RequestIds)
     return app
+
+
+def _push_center(engine: ServeEngine, access: Access, services: Collection[str]) -> PushCenter:
+    """What sends the alerts of the store to browsers, while the engine is observed."""
+
+    def may_see(key: str, source: str) -> bool:
+        return any(token.key == key for token in access.tokens())
+
+    push = engine.push = PushCenter(engine.store, may_see, engine.source_name, services)
+    engine.store.on_alert = push.announce
+    return push
 
 
 def _validation_text(problem: Mapping[str, Any]) -> str:

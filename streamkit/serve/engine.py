@@ -43,6 +43,7 @@ from streamkit.serve.audit import AuditLog
 from streamkit.serve.masked_urls import with_hidden_parts
 from streamkit.serve.pipeline_file import PipelineFile
 from streamkit.serve.problems import Problems
+from streamkit.serve.push import PushCenter
 from streamkit.serve.store.review_table import Severity
 from streamkit.serve.store.serve_store import ServeStore
 from streamkit.stages.analytics.rule import RuleStage
@@ -73,9 +74,11 @@ class ServeEngine:
         problems: what is wrong.
         load: rates and load of the stages.
         audit: the log of changes, once there is an API.
+        push: sends alerts to browsers, once there is an API.
     """
 
     audit: AuditLog | None = None
+    push: PushCenter | None = None
 
     def __init__(
         self,
@@ -116,7 +119,8 @@ class ServeEngine:
     def observing(self) -> Iterator[None]:
         """Keep the messages of the run, and look for problems and at the load once a second, while the block runs."""
         with self.messages.receiving():
-            with PeriodicTimer(_OBSERVE_EVERY_S, self.observe):
+            sending = contextlib.nullcontext() if self.push is None else self.push.sending()
+            with PeriodicTimer(_OBSERVE_EVERY_S, self.observe), sending:
                 yield
             if self.audit is not None:
                 self.audit.close()

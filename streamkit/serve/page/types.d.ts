@@ -138,9 +138,17 @@ export interface EditView {
   rebuilds: string[];
 }
 
+export interface EndedSubscription {
+  endpoint: string;
+}
+
 export interface ErrorResponse {
   error: string;
   request_id: string;
+}
+
+export interface Escalation {
+  minutes: number | null;
 }
 
 export interface EventNames {
@@ -205,6 +213,12 @@ export interface NewSource {
   options?: Record<string, any>;
 }
 
+export interface NewSubscription {
+  endpoint: string;
+  keys: PushKeys;
+  expirationTime?: number | null;
+}
+
 export interface NewToken {
   name: string;
   role: "viewer" | "operator" | "admin";
@@ -244,6 +258,20 @@ export interface ProblemView {
   column: number;
   text: string;
   warning: boolean;
+}
+
+export interface PushKeys {
+  p256dh: string;
+  auth: string;
+}
+
+export interface PushView {
+  public_key: string;
+  problem: string;
+  browsers: number;
+  silenced: Record<string, number>;
+  escalate_s: number | null;
+  counts: Record<string, number>;
 }
 
 export interface RaisedAlarm {
@@ -362,6 +390,11 @@ export interface SignedIn {
   signed_in: boolean;
   name: string;
   role: string;
+}
+
+export interface Silence {
+  minutes: number;
+  source?: string;
 }
 
 export interface SourceAction {

@@ -6,7 +6,6 @@ from __future__ import annotations
 import time
 from typing import Annotated, Any
 
-import cv2
 import numpy as np
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi import Path as PathParameter
@@ -79,7 +78,7 @@ def _add_lists(api: APIRouter, engine: ServeEngine) -> None:
 
     @api.get("/review/open", tags=["review"], response_model=OpenCounts, responses=errors(503))
     def open_items() -> Response:
-        """How many items nobody has reviewed."""
+        """How many items no one has reviewed."""
         return reply(OpenCounts(**engine.store.count_open()))
 
     @api.get("/review/{id}", tags=["review"], response_model=ReviewDetail, responses=errors(404, 422, 503))
@@ -108,7 +107,7 @@ def _add_changes(api: APIRouter, engine: ServeEngine) -> None:
 
     @api.post("/review/reviewed", response_model=OpenCounts, responses=errors(*LOCKED_ERRORS, 422, 503), **shared)
     def mark(items: ReviewedItems, request: Request) -> Response:
-        """Note that the sender has reviewed items; return how many nobody has reviewed."""
+        """Note that the sender has reviewed items; return how many no one has reviewed."""
         note(request, ", ".join(map(str, items.ids)))
         by = request.state.name if items.reviewed else None
         engine.store.change(lambda connection: review_table.mark_reviewed(connection, items.ids, by, time.time()))
@@ -159,6 +158,8 @@ def _jpeg(engine: ServeEngine, item: ReviewItem) -> bytes:
 
 def _cropped(jpeg: bytes, box: Box) -> bytes:
     """The part of a JPEG around a box, as a JPEG."""
+    import cv2
+
     image = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
     if image is None:
         return jpeg
