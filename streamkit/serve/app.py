@@ -26,6 +26,7 @@ from streamkit.serve.access import Access
 from streamkit.serve.audit import Audited, AuditLog, note_error
 from streamkit.serve.engine import ServeEngine
 from streamkit.serve.guard import API, SECURITY_HEADERS, Guard, Readers
+from streamkit.serve.layout_store import LayoutStore
 from streamkit.serve.live import MAX_VIEWERS, Watchers
 from streamkit.serve.push import PushCenter
 from streamkit.serve.request_id import HEADER, RequestIds
@@ -38,8 +39,10 @@ from streamkit.serve.routes.config import add_config, add_differences, add_shape
 from streamkit.serve.routes.counts import add_counts
 from streamkit.serve.routes.events import add_events
 from streamkit.serve.routes.images import add_images
+from streamkit.serve.routes.layouts import add_layouts
 from streamkit.serve.routes.live import add_live
 from streamkit.serve.routes.logs import add_logs
+from streamkit.serve.routes.many_sources import add_many_sources
 from streamkit.serve.routes.pages import add_pages
 from streamkit.serve.routes.pipeline import add_pipeline
 from streamkit.serve.routes.probes import add_probes
@@ -107,12 +110,14 @@ def create_app(
     add_session(api, access)
     add_access(api, access, log)
     add_pipeline(api, engine)
+    add_many_sources(api, engine)
     add_source_forms(api, engine)
     add_changes(api, engine)
     watchers = Watchers(engine, viewers)
     add_images(api, engine, watchers)
     add_source(api, engine)  # after the images: ids may contain slashes
     add_live(api, engine, watchers)
+    add_layouts(api, LayoutStore(data / "layouts.json"))
     add_alarms(api, engine)
     add_logs(api, engine)
     add_events(api, engine, viewers)

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,13 @@ class EventView:
     snapshot: bool
 
     @classmethod
-    def of(cls, stored: StoredEvent) -> EventView:
-        """An event as the API returns it; a file that was removed meanwhile is not offered."""
+    def of(cls, stored: StoredEvent, names: Mapping[str, str] | None = None) -> EventView:
+        """An event as the API returns it; a file that was removed meanwhile is not offered.
+
+        Args:
+            stored: the event.
+            names: what people call the sources, by id, for the sentence; others are called by their id.
+        """
         event = stored.event
         clip = _exists(stored, stored.clip)
         snapshot = _exists(stored, stored.snapshot)
@@ -52,7 +58,7 @@ class EventView:
             stage=event.stage,
             track_id=event.track_id,
             label=event_label(event),
-            text=sentence(event),
+            text=sentence(replace(event, source=(names or {}).get(event.source, event.source))),
             data=event.data,
             image=stored.image,
             clip=clip,

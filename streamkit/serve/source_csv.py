@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many sources as CSV: a column `id`, a column `uri`, and one for each option."""
+"""Many sources as CSV: the columns `id` and `uri`, what people call them, and one for each option."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from streamkit.config.source_details import DETAIL_KEYS
 from streamkit.core.errors import ConfigError
 from streamkit.core.masking import mask, mask_address
 from streamkit.core.yaml_tree import load
@@ -18,6 +19,9 @@ from streamkit.serve.engine import ServeEngine
 from streamkit.serve.source_models import CsvLine
 
 MAX_LINES = 1000
+
+_TEXTS = frozenset({"name", "group", "site"})
+_TAG_MARK = ";"  # between the tags of a cell
 
 
 def read_lines(engine: ServeEngine, text: str) -> list[tuple[CsvLine, NewSource | None]]:
@@ -72,9 +76,15 @@ def _line(
 
 def _options(row: Mapping[str, str]) -> dict[str, Any]:
     """The options of a line, each typed as in a YAML; an empty cell keeps the default."""
-    typed = {}
+    typed: dict[str, Any] = {}
     for name, text in row.items():
         if name in ("id", "uri") or not text:
+            continue
+        if name in _TEXTS:  # also such as 12 or yes
+            typed[name] = text
+            continue
+        if name == "tags" and not text.startswith("["):
+            typed[name] = [tag for part in text.split(_TAG_MARK) if (tag := part.strip())]
             continue
         try:
             node, problems = load(text, name, {}, max_aliased=0)
@@ -87,18 +97,20 @@ def _options(row: Mapping[str, str]) -> dict[str, Any]:
 
 
 def written(sources: Iterable[tuple[str, str, Mapping[str, Any]]]) -> str:
-    """Sources as CSV, each as id, address and options. Secrets are masked."""
+    """Sources as CSV, each as id, address and options; the details come first. Secrets are masked."""
     rows = list(sources)
-    names = list(dict.fromkeys(name for _, _, options in rows for name in options))
+    names = list(dict.fromkeys([*DETAIL_KEYS, *(name for _, _, options in rows for name in options)]))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\r\n")
     writer.writerow(["id", "uri", *names])
     for id_, address, options in rows:
-        writer.writerow([id_, address, *(_cell(options.get(name)) for name in names)])
+        writer.writerow([id_, address, *(_cell(name, options.get(name)) for name in names)])
     return text.getvalue()
 
 
-def _cell(value: Any) -> str:
+def _cell(name: str, value: Any) -> str:
     if value is None:
         return ""
+    if name == "tags" and isinstance(value, list) and not any(_TAG_MARK in str(tag) for tag in value):
+        return f"{_TAG_MARK} ".join(map(str, value))
     return value if isinstance(value, str) else orjson.dumps(value, default=str).decode()

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Len
 
-from streamkit.serve.api_models import RequestBody
+from streamkit.config.source_details import MAX_CHARS, MAX_TAGS
+from streamkit.serve.api_models import RequestBody, SourceView
 
 
 @dataclass(slots=True)
@@ -91,3 +92,52 @@ class CsvResult:
 
     lines: list[CsvLine]
     added: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class ChangedSources:
+    """What has changed of the sources since a version.
+
+    `version` is sent with the next request. `ids` has the ids of all sources in their order, or is null if they are the
+    same as before. `sources` has those that differ; of the others only `frames` and `since_s` have gone on, and rates
+    and latencies by less than 5 %.
+    """
+
+    version: str
+    ids: list[str] | None
+    sources: list[SourceView]
+
+
+SourceText = Annotated[str, Len(0, MAX_CHARS)]
+
+
+@dataclass
+class SourceAction(RequestBody):
+    """What to do with several sources: pause them, resume them, or change how they are sorted.
+
+    With `change`, `group` and `site` replace those of the sources unless they are null; `add_tags` are added to their
+    tags and `remove_tags` taken from them. Sources go on while they are changed.
+    """
+
+    ids: Annotated[list[Annotated[str, Len(1, 512)]], Len(1, 5000)]
+    action: Literal["pause", "resume", "change"]
+    group: SourceText | None = None
+    site: SourceText | None = None
+    add_tags: Annotated[list[SourceText], Len(0, MAX_TAGS)] = field(default_factory=list)
+    remove_tags: Annotated[list[SourceText], Len(0, MAX_TAGS)] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class SourceProblem:
+    """A source for which an action failed, and why."""
+
+    id: str
+    problem: str
+
+
+@dataclass(slots=True)
+class ActionResult:
+    """The ids of the sources for which an action was done, and those for which it failed."""
+
+    done: list[str]
+    failed: list[SourceProblem]

@@ -63,7 +63,7 @@ def test_errors_name_the_fix(open_page, server):
     box = page.locator("#camera")
 
     def answer(id_, uri, **options):
-        box.get_by_label("Name").fill(id_)
+        box.get_by_label("Id", exact=True).fill(id_)
         box.get_by_label("Address").fill(uri)
         for name, value in options.items():
             box.get_by_label(name, exact=True).fill(value)
@@ -117,7 +117,7 @@ def test_user_and_password_fields_accept_any_characters(open_page, server):
         return unquote(parts.username), unquote(parts.password), parts.hostname, parts.path
 
     page.get_by_role("button", name="Add a camera").click()
-    box.get_by_label("Name").fill("yard")
+    box.get_by_label("Id", exact=True).fill("yard")
     box.get_by_label("Address").fill("rtsp://127.0.0.1:9/x")
     box.get_by_label("User").fill("ann@home")
     box.get_by_label("Password").fill(password)

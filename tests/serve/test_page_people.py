@@ -191,7 +191,7 @@ def test_a_camera_is_tested_and_then_added_with_options_from_fields(view, server
     page = view("sources")
     page.get_by_role("button", name="Add a source").click()
     box = page.locator("#camera")
-    box.get_by_label("Name").fill("cam")
+    box.get_by_label("Id", exact=True).fill("cam")
     box.get_by_label("Address").fill(camera.url("gate", password="wrong-one"))
     box.get_by_role("button", name="Test the connection").click()
     expect(box.locator(".tested")).to_contain_text("does not work (auth)")

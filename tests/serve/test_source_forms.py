@@ -305,7 +305,7 @@ def test_source_forms_work_with_several_processes(root, monkeypatch):
         assert check(instance, "test://", id="cam")["ok"]
         assert send(instance, "id,uri,pace\none,test://,5\ntwo,test://,5\n", "all")["added"] == ["one", "two"]
         assert instance.running("two")["options"] == {"pace": 5}
-        assert "two,test://,5" in instance.client.get("/api/v1/sources.csv").text
+        assert "two,test://,,,,,,5" in instance.client.get("/api/v1/sources.csv").text
         assert instance.client.get("/api/v1/source-options").status_code == 200
         assert instance.client.get("/api/v1/audit?action=sources.add").json()[0]["target"] == "one, two"
 

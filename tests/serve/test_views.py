@@ -97,7 +97,7 @@ def go(page, name):
 
 def settle(page):
     """Wait until the view has what the server knows."""
-    with page.expect_response("**/api/v1/sources"):
+    with page.expect_response("**/api/v1/source-changes*"):
         pass
     page.wait_for_timeout(300)
 
@@ -207,7 +207,7 @@ def test_a_phone_has_the_alarms_in_its_bar_with_the_number_of_problems(open_page
 def test_a_phone_stacks_the_cameras(open_page):
     page = open_page(viewport=SIZES["phone"])
     expect(tile(page, "yard")).to_be_visible()
-    boxes = [tile(page, id_).bounding_box() for id_ in ("street", "yard", "gate")]
+    boxes = [tile(page, id_).bounding_box() for id_ in ("gate", "street", "yard")]  # the worst first
     assert len({box["x"] for box in boxes}) == 1
     assert all(upper["y"] + upper["height"] <= lower["y"] for upper, lower in itertools.pairwise(boxes))
     assert all(box["width"] > 340 for box in boxes)

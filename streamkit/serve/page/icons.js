@@ -26,3 +26,23 @@ export function icon(name) {
   return svg("svg", { class: "icon", viewBox: "0 0 24 24", width: 22, height: 22, "aria-hidden": "true" },
     svg("path", { d: PATHS[name] ?? "M12 4a8 8 0 1 0 0 16 8 8 0 0 0 0-16z" }));
 }
+
+/** @type {Record<string, string>} */
+const ACTIONS = {
+  pause: "M8 5v14M16 5v14",
+  resume: "M8 5l11 7-11 7z",
+  record: "M12 6a6 6 0 1 0 0 12 6 6 0 0 0 0-12z",
+  watch: "M3 6h13v12H3zM16 10l5-3v10l-5-3",
+  change: "M4 20l1-4L16 5l3 3L8 19zM14 7l3 3",
+  remove: "M5 7h14M9 7V4h6v3M7 7l1 13h8l1-13",
+  compact: "M4 5h4M4 12h4M4 19h4M10 5h4M10 12h4M10 19h4M16 5h4M16 12h4M16 19h4",
+  pictures: "M4 4h7v7H4zM13 4h7v7h-7zM4 13h7v7H4zM13 13h7v7h-7z",
+  up: "M6 15l6-6 6 6",
+  down: "M6 9l6 6 6-6",
+  close: "M6 6l12 12M18 6L6 18",
+};
+
+/** @param {string} name */
+export function actionIcon(name) {
+  return svg("svg", { class: `icon action-${name}`, viewBox: "0 0 24 24", width: 18, height: 18, "aria-hidden": "true" }, svg("path", { d: ACTIONS[name] }));
+}

@@ -6,11 +6,13 @@ import { setClock } from "./clock.js";
 import { assignColors } from "./colors.js";
 import { $, ago, make, number, say, text, why } from "./dom.js";
 import { showEvents } from "./events.js";
+import { setNames, withNames } from "./names.js";
+import { showSources } from "./overview.js";
 import { begin as beginRouting, everyMs, update } from "./router.js";
 import { askToken, begin, lost, onSession } from "./session.js";
+import { loadSources } from "./source_feed.js";
 import { fill, t } from "./strings.js";
 import "./views/index.js"; // adds the views to the router
-import { showSources } from "./wall.js";
 
 /** @typedef {import("./types").Status} Status */
 
@@ -24,9 +26,10 @@ async function look() {
   if (!sessionKnown) await begin();
   sessionKnown = true;
   const status = await get("/api/v1/status");
-  const sources = await get("/api/v1/sources");
+  const sources = await loadSources();
   setClock(status.time_s);
-  assignColors(sources.map((/** @type {import("./types").SourceView} */ { id }) => id));
+  setNames(sources);
+  assignColors(sources.map(({ id }) => id));
   if (!routed) {
     await beginRouting(); // once the page may read: a view loads its own data
     watchAlerts();
@@ -61,14 +64,14 @@ function word({ stopping, ready, problems }) {
 function showStatus(status) {
   const { problems, ready } = status, wrong = problems.some(({ severity }) => severity === "error");
   const opening = ready || !status.opening.length ? "" : t("status.opening", { stages: status.opening.join(", ") });
-  const reasons = [...problems.map((problem) => problem.text), opening].filter(Boolean), [first = ""] = reasons;
+  const reasons = [...problems.map((problem) => withNames(problem.text, problem.sources)), opening].filter(Boolean), [first = ""] = reasons;
   const kind = wrong ? "bad" : problems.length ? "warn" : ready ? "ok" : "";
   show(kind, word(status), reasons.length > 1 ? t("status.more", { text: first, n: reasons.length - 1 }) : first);
   $("status").title = reasons.join("\n");
   // texts change every second: only new problems are announced
   const open = problems.filter(({ acknowledged }) => !acknowledged);
   const fresh = open.filter(({ id }) => !announced.has(id));
-  if (fresh.length) say(fresh.map((problem) => problem.text).join(". "));
+  if (fresh.length) say(fresh.map((problem) => withNames(problem.text, problem.sources)).join(". "));
   announced = new Set(open.map(({ id }) => id));
   count(problems);
 }

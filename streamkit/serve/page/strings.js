@@ -2,6 +2,7 @@
 
 import access from "./strings/en/access.js";
 import alarms from "./strings/en/alarms.js";
+import cameras from "./strings/en/cameras.js";
 import charts from "./strings/en/charts.js";
 import common from "./strings/en/common.js";
 import config from "./strings/en/config.js";
@@ -18,7 +19,7 @@ import zones from "./strings/en/zones.js";
 
 /** @type {Record<string, string>} */
 const TEXTS = {
-  ...access, ...alarms, ...charts, ...common, ...config, ...controls, ...counts, ...events, ...live, ...logs, ...pipeline,
+  ...access, ...alarms, ...cameras, ...charts, ...common, ...config, ...controls, ...counts, ...events, ...live, ...logs, ...pipeline,
   ...recordings, ...review, ...sources, ...zones,
 };
 

@@ -9,6 +9,11 @@ export interface Acknowledgement {
   source: string;
 }
 
+export interface ActionResult {
+  done: string[];
+  failed: SourceProblem[];
+}
+
 export interface AlarmChange {
   number: number;
   time_s: number;
@@ -48,6 +53,12 @@ export interface BottleneckView {
 export interface ChangedSource {
   uri?: string | null;
   options?: Record<string, any> | null;
+}
+
+export interface ChangedSources {
+  version: string;
+  ids: string[] | null;
+  sources: SourceView[];
 }
 
 export interface ConfigEdit {
@@ -180,6 +191,17 @@ export interface HeatMapView {
   name: string;
   stage: string;
   time_s: number;
+}
+
+export interface Layout {
+  name: string;
+  sources: string[];
+  size: 1 | 4 | 9 | 16 | 25;
+}
+
+export interface Layouts {
+  layouts: Layout[];
+  tours: Tour[];
 }
 
 export interface LogMessage {
@@ -413,6 +435,15 @@ export interface Silence {
   source?: string;
 }
 
+export interface SourceAction {
+  ids: string[];
+  action: "pause" | "resume" | "change";
+  group?: string | null;
+  site?: string | null;
+  add_tags?: string[];
+  remove_tags?: string[];
+}
+
 export interface SourceOption {
   name: string;
   help: string;
@@ -420,6 +451,11 @@ export interface SourceOption {
   schema: Record<string, any>;
   default: any;
   common: boolean;
+}
+
+export interface SourceProblem {
+  id: string;
+  problem: string;
 }
 
 export interface SourceTimeline {
@@ -542,6 +578,16 @@ export interface TokenView {
   created_s: number | null;
   created_by: string;
   sessions: number;
+}
+
+export interface Tour {
+  name: string;
+  stops: TourStop[];
+}
+
+export interface TourStop {
+  layout: string;
+  seconds: number;
 }
 
 export interface ValidationError {

@@ -78,7 +78,8 @@ def _add_lists(api: APIRouter, engine: ServeEngine) -> None:
     ) -> Response:
         """The latest events that match, newest first; for the next page, give the lowest number as `before`."""
         wanted = EventQuery(**{**_fields(query), "after": after, "before": before})
-        return reply([EventView.of(event) for event in store.events(wanted, limit)])
+        names = engine.names()
+        return reply([EventView.of(event, names) for event in store.events(wanted, limit)])
 
     @api.get("/events/names", tags=["events"], response_model=event_models.EventNames, responses=errors(503))
     def names() -> Response:
@@ -178,7 +179,7 @@ def _add_files(api: APIRouter, engine: ServeEngine) -> None:
     @api.get("/events/{number}", tags=["events"], response_model=EventView, responses=errors(404, 422, 503))
     def event(number: EventNumber) -> Response:
         """One event."""
-        return reply(EventView.of(stored(number)))
+        return reply(EventView.of(stored(number), engine.names()))
 
     @api.get("/events/{number}/image.jpg", responses={**JPEG, **missing}, **file)
     def image(number: EventNumber) -> Response:

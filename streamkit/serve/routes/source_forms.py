@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
+from typing import Annotated, Any
 
 import anyio
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from streamkit.config.checks.hiding import hiding
@@ -22,6 +22,8 @@ from streamkit.serve.source_options import source_options
 
 MAX_TESTS = 2
 """How many connection tests run at once."""
+
+ExportedIds = Annotated[list[str] | None, Query(description="ids of the sources to export; all if it is left out")]
 
 _POLL_S = 0.05
 _GRACE_S = 1.0  # after the time is over, for FFmpeg to notice
@@ -44,9 +46,10 @@ def add_source_forms(api: APIRouter, engine: ServeEngine) -> None:
         responses={200: {"content": {"text/csv": {}}, "description": "Sources as CSV"}, **errors(*LOCKED_ERRORS)},
         **form,
     )
-    def export() -> Response:
-        """All sources as CSV, with passwords masked."""
-        sources = engine.sources(addresses=True)
+    def export(id: ExportedIds = None) -> Response:  # noqa: A002
+        """All sources as CSV, or those with the ids, with passwords masked."""
+        ids = set(id or ())
+        sources = [source for source in engine.sources(addresses=True) if not ids or source.id in ids]
         text = written((source.id, source.address, source.options) for source in sources)
         named = {"content-disposition": 'attachment; filename="sources.csv"'}
         return Response(text, media_type="text/csv", headers=named)

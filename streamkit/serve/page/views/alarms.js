@@ -2,6 +2,7 @@
 
 import { Trouble, call, get } from "../api.js";
 import { ago, make, say, text, why } from "../dom.js";
+import { withNames } from "../names.js";
 import { askToken, lost, signedIn } from "../session.js";
 import { t } from "../strings.js";
 import { pushSection } from "./alarms-push.js";
@@ -67,7 +68,7 @@ export function open(root) {
     try {
       renew(/** @type {HTMLElement} */ (wrong.querySelector(`[data-key="${CSS.escape(problem.id)}"]`)),
         await call("POST", "/api/v1/problems/acknowledge", { id: problem.id }));
-      say(t("alarms.noted", { text: problem.text }));
+      say(t("alarms.noted", { text: withNames(problem.text, problem.sources) }));
       await load();
     } catch (trouble) {
       if (trouble instanceof Trouble && trouble.status === 401) lost();
@@ -88,11 +89,11 @@ export function open(root) {
   function renew(element, problem) {
     const link = /** @type {HTMLAnchorElement} */ (find(element, "text")), button = find(element, "acknowledge");
     link.href = problem.link;
-    text(link, problem.text);
+    text(link, withNames(problem.text, problem.sources));
     text(find(element, "alarm-names"), problem.kind !== "alarm" && problem.alarms.length ? t("alarms.of", { names: problem.alarms.join(", ") }) : "");
     text(find(element, "since"), t(problem.acknowledged ? "alarms.acknowledged" : "alarms.since", { time: ago(problem.since_s) }));
     button.hidden = problem.acknowledged;
-    button.setAttribute("aria-label", t("alarms.acknowledgeOf", { text: problem.text }));
+    button.setAttribute("aria-label", t("alarms.acknowledgeOf", { text: withNames(problem.text, problem.sources) }));
     element.classList.toggle("bad", problem.severity === "error");
     element.classList.toggle("warn", problem.severity === "warning");
   }

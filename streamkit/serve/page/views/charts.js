@@ -4,6 +4,7 @@ import { get } from "../api.js";
 import { now_s } from "../clock.js";
 import { colorOf, colorOfSlot } from "../colors.js";
 import { make, text } from "../dom.js";
+import { nameOf } from "../names.js";
 import { address } from "../router.js";
 import { t } from "../strings.js";
 import { Chart } from "./chart.js";
@@ -43,7 +44,7 @@ export function open(root, params) {
     if (JSON.stringify(ids) === known) return;
     known = JSON.stringify(ids);
     cameras.replaceChildren(make("option", { value: "" }, t("charts.each")), make("option", { value: TOGETHER }, t("charts.together")),
-      ...ids.map((id) => make("option", { value: id }, id)));
+      ...ids.map((id) => make("option", { value: id }, nameOf(id))));
     cameras.value = chosen;
   }
 
@@ -94,7 +95,7 @@ export function open(root, params) {
    */
   function lineName(name, one) {
     if (WHOLE.has(name)) return one.label || t("charts.pipeline");
-    return chosen && chosen !== TOGETHER ? one.label || one.source : [one.source, one.label].filter(Boolean).join(" ");
+    return chosen && chosen !== TOGETHER ? one.label || nameOf(one.source) : [one.source && nameOf(one.source), one.label].filter(Boolean).join(" ");
   }
 
   root.append(make("div", { class: "charts-view" },

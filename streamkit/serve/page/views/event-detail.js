@@ -1,6 +1,7 @@
 // One event: its sentence, its clip from the second of the event, its picture, and its data without JSON.
 
 import { make, number } from "../dom.js";
+import { nameOf } from "../names.js";
 import { isRecorded } from "../recordings/archive.js";
 import { address } from "../router.js";
 import { signedIn } from "../session.js";
@@ -75,7 +76,7 @@ export async function refusal(path) {
  */
 export function clip(event, source, media) {
   const failed = make("p", { class: "message", role: "alert", hidden: true }, t("events.clip.failed"));
-  const video = make("video", { controls: true, playsinline: true, preload: "auto", "aria-label": t("events.clip", { source: event.source }) });
+  const video = make("video", { controls: true, playsinline: true, preload: "auto", "aria-label": t("events.clip", { source: nameOf(event.source) }) });
   video.muted = true; // a browser starts a video by itself only without sound
   video.addEventListener("loadedmetadata", () => {
     video.currentTime = event.clip_s ?? 0;
@@ -97,7 +98,7 @@ export function clip(event, source, media) {
 function facts(event) {
   const rows = [
     [t("events.field.time"), `${moment(event.time_s)} (${new Date(event.time_s * 1000).toISOString()})`],
-    [t("events.field.source"), event.source], [t("events.field.stage"), event.stage], [t("events.field.kind"), event.kind.replaceAll("_", " ")],
+    [t("events.field.source"), nameOf(event.source)], [t("events.field.stage"), event.stage], [t("events.field.kind"), event.kind.replaceAll("_", " ")],
     ...(event.label === null ? [] : [[t("events.field.label"), event.label]]),
     ...(event.track_id === null ? [] : [[t("events.field.track"), String(event.track_id)]]),
     [t("events.field.frame"), number(event.frame)], [t("events.field.position"), t("events.seconds", { n: event.pts_s.toFixed(2) })],

@@ -3,8 +3,10 @@
 import { get } from "../api.js";
 import { now_s } from "../clock.js";
 import { make, say, text } from "../dom.js";
+import { allSources, nameOf } from "../names.js";
 import { address } from "../router.js";
 import { signedIn } from "../session.js";
+import { cameraOptions, cameraSearch } from "../source_filter.js";
 import { t } from "../strings.js";
 import { openDetail } from "./event-detail.js";
 import { moment } from "./shared.js";
@@ -60,11 +62,12 @@ class EventsPage {
       oninput: () => this.typed() });
     this.text.value = this.filters.text;
     this.selects = Object.fromEntries(CHOICES.map((name) => [name, make("select", { id: `events-${name}`, onchange: (event) => this.set(name, event.target.value) })]));
+    this.cameras = cameraSearch(() => this.options("source", this.known?.sources ?? []));
     this.period = make("select", { id: "events-period", onchange: (event) => this.setPeriod(event.target.value) });
     for (const name of CHOICES) this.options(name, []);
     this.showPeriod();
     /** @type {(id: string, label: string, input: HTMLElement) => HTMLElement} */
-    const field = (id, label, input) => make("div", { class: "filter" }, make("label", { for: id }, label), input);
+    const field = (id, label, input) => make("div", { class: "filter" }, make("label", { for: id }, label), input, ...(id === "events-source" ? [this.cameras.input] : []));
     this.clear = make("button", { type: "button", onclick: () => this.reset() }, t("events.clear"));
     this.problem = make("p", { class: "problem", role: "alert", hidden: true });
     this.timeline = make("div", { class: "timeline" });
@@ -184,7 +187,10 @@ class EventsPage {
   options(name, values) {
     const now = this.filters[name];
     const all = now && !values.includes(now) ? [...values, now] : values;
-    this.selects[name].replaceChildren(make("option", { value: "" }, t("events.any")), ...all.map((one) => make("option", { value: one }, one)));
+    const words = this.cameras.input.value.trim();
+    if (name === "source") this.cameras.offer(all.length);
+    const choices = name === "source" ? cameraOptions(words && now ? [now, ...all.filter((id) => id !== now)] : all, allSources(), words) : all.map((one) => make("option", { value: one }, one));
+    this.selects[name].replaceChildren(make("option", { value: "" }, t("events.any")), ...choices);
     this.selects[name].value = now;
   }
 
@@ -303,7 +309,7 @@ class EventsPage {
       shot.append(event.image ? t("events.signin") : t("events.noimage"));
     }
     const when = new Date(event.time_s * 1000);
-    const small = make("small", {}, make("time", { datetime: when.toISOString() }, moment(event.time_s)), ` · ${event.source} · ${event.stage}`);
+    const small = make("small", {}, make("time", { datetime: when.toISOString() }, moment(event.time_s)), ` · ${nameOf(event.source)} · ${event.stage}`);
     if (event.clip) small.append(" ", make("span", { class: "tag" }, t("events.hasclip")));
     return make("li", {}, make("button", { type: "button", class: "event-row", "data-number": event.number,
       "aria-current": event.number === this.number ? "true" : null, onclick: () => this.select(event.number, true) },

@@ -6,9 +6,13 @@ import { MOST_S, Player } from "../live/player.js";
 import { Records } from "../live/records.js";
 import { Stills } from "../live/stills.js";
 import { Videos } from "../live/videos.js";
+import { stateWord } from "../condition.js";
+import { nameOf } from "../names.js";
 import { address } from "../router.js";
 import { askToken, signedIn } from "../session.js";
+import { SourceFilter } from "../source_filter.js";
 import { t } from "../strings.js";
+import { LayoutBar } from "./layouts.js";
 
 const SIZES = [1, 4, 9, 16, 25];
 const LAYERS = ["boxes", "labels", "trails", "shapes", "masks"];
@@ -22,6 +26,9 @@ const STILL_MS = 3000; // without a new frame, after which a picture is not live
 const STILL_GAPS = 3; // the same in usual times between two frames, for slow cameras
 const LATE_FOR_MS = 3000; // for which all records must be late before the picture says so
 const TICK_MS = 500;
+const SEARCHED = 8; // cameras from which on there is a search
+const SWIPE = 60; // pixels from which on a touch is a swipe
+const PHONE = "(max-width: 34rem)"; // shows one camera at once unless the user chooses
 
 /** @typedef {{ size: number | null, page: number, show: Record<string, boolean> }} Choice */
 
@@ -62,17 +69,19 @@ class Cell {
     this.lags = []; // of the latest records
     this.video = make("video", { playsinline: true, disablepictureinpicture: true });
     this.video.muted = true; // without it, a browser plays nothing by itself
-    this.image = make("img", { alt: t("live.picture", { id }), hidden: true });
+    const name = nameOf(id);
+    this.image = make("img", { alt: t("live.picture", { id: name }), hidden: true });
     this.canvas = make("canvas", { "aria-hidden": "true" });
     this.overlay = new Overlay(this.canvas, view.records);
     this.hint = make("p", { class: "hint" });
     this.badge = make("span", { class: "badge" });
     this.mode = make("span", { class: "mode", hidden: true }, t("live.images"));
     this.late = make("span", { class: "late", hidden: true });
-    this.full = make("button", { type: "button", class: "full", "aria-label": t("live.enlarge", { id }), onclick: () => this.enlarge() });
+    this.full = make("button", { type: "button", class: "full", "aria-label": t("live.enlarge", { id: name }), onclick: () => this.enlarge() });
+    this.heading = make("h3", { title: id }, name);
     this.element = make("li", { class: "cell", "data-source": id, ondblclick: () => this.enlarge() },
       this.image, this.video, this.canvas, this.hint,
-      make("div", { class: "bar" }, make("h3", {}, id), this.badge, this.mode, this.full), this.late);
+      make("div", { class: "bar" }, this.heading, this.badge, this.mode, this.full), this.late);
     this.hint.addEventListener("click", () => signedIn || askToken());
     this.next();
   }
@@ -173,8 +182,8 @@ class Cell {
     if (hides.length) this.reason = t("live.imagesHidden", { stages: hides.join(", ") });
     else if (!source.packets) this.reason = t("live.imagesOnly", { reason: t("live.noPackets") });
     else if (this.player?.state !== "refused") this.reason = "";
-    const cause = source.cause ? `: ${source.cause.replace("_", " ")}` : "";
-    text(this.badge, `${source.state}${cause}`);
+    text(this.heading, source.name);
+    text(this.badge, stateWord(source));
     this.badge.className = `badge ${source.state}`;
     this.show();
   }
@@ -237,9 +246,23 @@ class Cell {
 }
 
 class LiveView {
-  /** @param {HTMLElement} root */
-  constructor(root) {
+  /**
+   * @param {HTMLElement} root
+   * @param {URLSearchParams} params
+   */
+  constructor(root, params) {
     this.choice = stored();
+    this.phone = matchMedia(PHONE);
+    /** @type {any[]} */
+    this.all = []; // the sources of the pipeline, of which some are shown
+    this.layouts = new LayoutBar(() => {
+      this.choice.page = 0;
+      this.filter.remember();
+      this.arrange();
+    }, () => [...this.cells.keys()]);
+    this.filter = new SourceFilter("live", () => this.choose({ page: 0 }), { folds: true, further: () => this.layouts.params });
+    this.filter.read(params);
+    this.layouts.read(params);
     /** @type {Map<string, Cell>} */
     this.cells = new Map();
     /** @type {any[]} */
@@ -251,9 +274,11 @@ class LiveView {
     this.videos = new Videos();
     this.grid = make("ul", { class: "cells", "aria-label": t("live.wall") });
     this.none = make("p", { class: "empty", hidden: true }, t("live.none"), " ", make("a", { href: address("home") }, t("live.add")));
+    this.noMatch = make("p", { class: "empty", hidden: true }, t("filter.none"));
     /** @type {HTMLElement} */
-    this.root = make("div", { class: "live" }, make("h2", { class: "unseen" }, t("live.title")), this.bar(), this.none, this.grid);
+    this.root = make("div", { class: "live" }, make("h2", { class: "unseen" }, t("live.title")), this.bar(), this.none, this.noMatch, this.grid);
     root.append(this.root);
+    this.swipe();
     this.resizing = new ResizeObserver(() => this.place());
     this.resizing.observe(this.grid);
     this.sight = new IntersectionObserver((entries) => {
@@ -278,10 +303,26 @@ class LiveView {
     this.back = make("button", { type: "button", "aria-label": t("live.previous"), onclick: () => this.choose({ page: this.page - 1 }) }, "‹");
     this.forth = make("button", { type: "button", "aria-label": t("live.next"), onclick: () => this.choose({ page: this.page + 1 }) }, "›");
     this.pager = make("div", { role: "group", class: "group", "aria-label": t("live.pages") }, this.back, this.where, this.forth);
-    return make("div", { class: "tools" },
+    return make("div", { class: "tools" }, this.filter.element, this.layouts.element,
       make("div", { role: "group", class: "group", "aria-label": t("live.size") }, ...this.sizes), this.pager,
       make("div", { role: "group", class: "group", "aria-label": t("live.show") }, ...this.layers),
       make("button", { type: "button", class: "screen", onclick: () => this.root.requestFullscreen?.() }, t("live.fullscreen")));
+  }
+
+  // A swipe over the pictures changes the page, as on a phone, which shows one camera.
+  swipe() {
+    let from_x = 0;
+    let from_y = 0;
+    this.grid.addEventListener("touchstart", ({ touches: [touch] }) => {
+      from_x = touch.clientX;
+      from_y = touch.clientY;
+    }, { passive: true });
+    this.grid.addEventListener("touchend", ({ changedTouches: [touch] }) => {
+      const right = touch.clientX - from_x;
+      if (Math.abs(right) < SWIPE || Math.abs(right) < 2 * Math.abs(touch.clientY - from_y)) return;
+      const page = this.page - Math.sign(right);
+      if (page >= 0 && page < this.pages) this.choose({ page });
+    }, { passive: true });
   }
 
   /** @param {Partial<Choice>} change */
@@ -296,7 +337,8 @@ class LiveView {
 
   // The smallest grid with room for all, unless the user has chosen one.
   get size() {
-    return this.choice.size ?? SIZES.find((n) => n >= this.sources.length) ?? SIZES[SIZES.length - 1];
+    const usual = this.phone.matches ? 1 : SIZES.find((n) => n >= this.sources.length) ?? SIZES[SIZES.length - 1];
+    return this.layouts.layout?.size ?? this.choice.size ?? usual;
   }
 
   get pages() {
@@ -309,13 +351,23 @@ class LiveView {
 
   /** @param {import("./index.js").State} state */
   update({ status, sources }) {
-    this.sources = sources;
+    this.all = sources;
     this.hides = status.hides ?? [];
     this.arrange();
   }
 
+  // Finds the sources of the layout, or those that match the filter.
+  select() {
+    const { layout } = this.layouts;
+    this.sources = layout ? this.layouts.members(layout, this.all) : this.filter.apply(this.all);
+    this.filter.element.hidden = layout !== null || (this.all.length <= SEARCHED && !this.filter.active);
+    this.none.hidden = this.all.length > 0;
+    this.noMatch.hidden = this.all.length === 0 || this.sources.length > 0;
+  }
+
   // Fills the grid with the sources of the page; what is not on the screen is not fetched.
   arrange() {
+    this.select();
     const first = this.page * this.size;
     const shown = document.hidden ? [] : this.sources.slice(first, first + this.size);
     const ids = shown.map((source) => source.id);
@@ -335,7 +387,6 @@ class LiveView {
       cell.update(source, this.hides);
     });
     this.records.watch(signedIn ? shown.filter((source) => this.cells.get(source.id)?.player).map((source) => source.id) : []);
-    this.none.hidden = this.sources.length > 0;
     this.sizes?.forEach((button, place) => button.setAttribute("aria-pressed", String(SIZES[place] === this.size)));
     this.layers?.forEach((button, place) => button.setAttribute("aria-pressed", String(this.choice.show[LAYERS[place]])));
     if (this.pager && this.where && this.back && this.forth) {
@@ -371,15 +422,19 @@ class LiveView {
     this.sight.disconnect();
     for (const cell of this.cells.values()) cell.close();
     this.cells.clear();
+    this.layouts.close();
     this.videos.close();
     this.records.close();
     this.stills.close();
   }
 }
 
-/** @param {HTMLElement} root */
-export function open(root) {
-  const view = new LiveView(root);
+/**
+ * @param {HTMLElement} root
+ * @param {URLSearchParams} params
+ */
+export function open(root, params) {
+  const view = new LiveView(root, params);
   return {
     update: (/** @type {import("./index.js").State} */ state) => view.update(state), close: () => view.close(), everyMs: 2000,
   };

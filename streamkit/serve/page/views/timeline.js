@@ -1,10 +1,15 @@
 // Events over time: a row of bars for each camera. A click on a bar, or Enter on it, shows the events of its time.
 
 import { make, svg, text } from "../dom.js";
+import { nameOf } from "../names.js";
 import { t } from "../strings.js";
 import { moment, tick, timeTicks } from "./shared.js";
 
 const HIGH = 34;
+const MOST = 8; // rows at first: those of the cameras with most events
+const STEP = 40; // further rows that a button shows
+/** How many rows a box has. @type {WeakMap<HTMLElement, number>} */
+const rowsOf = new WeakMap();
 /** @type {Record<string, number>} */
 const STEPS = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10 };
 
@@ -18,7 +23,8 @@ const STEPS = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10 };
 export function drawTimeline(box, timeline, choose) {
   const before = box.contains(document.activeElement) ? /** @type {HTMLElement} */ (document.activeElement).dataset : null;
   const largest = Math.max(1, ...timeline.sources.flatMap(({ counts }) => counts));
-  const rows = timeline.sources.map((events) => row(events, timeline, largest, choose, events.source === before?.source ? Number(before.at) : null));
+  const most = rowsOf.get(box) ?? MOST, shown = busiest(timeline.sources, most);
+  const rows = shown.map((events) => row(events, timeline, largest, choose, events.source === before?.source ? Number(before.at) : null));
   const span = timeline.to_s - timeline.from_s;
   const axis = make("div", { class: "timeline-axis", "aria-hidden": "true" }, make("div", { class: "ticks" },
     ...timeTicks(timeline.from_s, timeline.to_s, innerWidth < 600 ? 4 : 8).map((at) => {
@@ -26,9 +32,29 @@ export function drawTimeline(box, timeline, choose) {
       mark.style.left = `${((at - timeline.from_s) / span) * 100}%`;
       return mark;
     })));
-  box.replaceChildren(...rows, ...(rows.length ? [axis] : []));
+  const left = timeline.sources.length - shown.length;
+  const again = (/** @type {number} */ count) => () => {
+    rowsOf.set(box, count);
+    drawTimeline(box, timeline, choose);
+  };
+  const more = left > 0 ? [make("button", { type: "button", class: "small", onclick: again(most + STEP) }, t("timeline.more", { n: left }))] : [];
+  const fewer = most > MOST ? [make("button", { type: "button", class: "small", onclick: again(MOST) }, t("timeline.fewer"))] : [];
+  box.replaceChildren(...rows, ...(rows.length ? [axis] : []), ...more, ...fewer);
   box.hidden = rows.length === 0;
   if (before) /** @type {HTMLElement | null} */ (box.querySelector(`[data-source="${CSS.escape(before.source ?? "")}"]`))?.focus({ preventScroll: true });
+}
+
+/**
+ * The sources with most events, in their order.
+ * @param {import("../types").SourceTimeline[]} sources
+ * @param {number} most
+ */
+function busiest(sources, most) {
+  if (sources.length <= most) return sources;
+  const total = (/** @type {import("../types").SourceTimeline} */ { counts }) => counts.reduce((a, b) => a + b, 0);
+  const totals = new Map(sources.map((events) => [events, total(events)]));
+  const chosen = new Set([...sources].sort((a, b) => (totals.get(b) ?? 0) - (totals.get(a) ?? 0)).slice(0, most));
+  return sources.filter((events) => chosen.has(events));
 }
 
 /**
@@ -72,7 +98,7 @@ function row({ source, counts }, timeline, largest, choose, before) {
   const pick = () => choose(from(at), from(at + 1), source);
   const total = counts.reduce((a, b) => a + b, 0);
   /** @type {HTMLElement} */
-  const bars = make("div", { class: "bars", role: "slider", tabindex: 0, "data-source": source, "aria-label": t("events.timeline.row", { source, total }),
+  const bars = make("div", { class: "bars", role: "slider", tabindex: 0, "data-source": source, "aria-label": t("events.timeline.row", { source: nameOf(source), total }),
     "aria-valuemin": 0, "aria-valuemax": counts.length - 1, "aria-valuenow": at,
     onpointermove: (event) => point(place(event)), onpointerleave: leave, onblur: leave, onfocus: () => point(at),
     onclick: (event) => { point(place(event)); pick(); },
@@ -85,5 +111,5 @@ function row({ source, counts }, timeline, largest, choose, before) {
       else return;
       event.preventDefault();
     } }, drawing);
-  return make("div", { class: "timeline-row" }, make("span", { class: "timeline-name", title: source }, source), bars, output);
+  return make("div", { class: "timeline-row" }, make("span", { class: "timeline-name", title: source }, nameOf(source)), bars, output);
 }

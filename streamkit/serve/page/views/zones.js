@@ -5,6 +5,7 @@ import { Board } from "../board.js";
 import { confirmChanges, follow, show } from "../changes.js";
 import { ago, make, text } from "../dom.js";
 import { draftOf, keepDraft } from "../drafts.js";
+import { nameOf } from "../names.js";
 import { askToken, lost, onSession, signedIn, who } from "../session.js";
 import { Shapes, fromApi, toApi, usedOn } from "../shapes.js";
 import { t } from "../strings.js";
@@ -170,7 +171,7 @@ class Zones {
     const still_s = source?.state === "running" ? source.quiet_s ?? 0 : 0;
     element.classList.toggle("stale", still_s > 0);
     hint.hidden = !image.hidden && !still_s;
-    text(hint, still_s ? t("live.still", { time: ago(still_s) }) : t("zones.waiting", { source: this.camera.value }));
+    text(hint, still_s ? t("live.still", { time: ago(still_s) }) : t("zones.waiting", { source: nameOf(this.camera.value) }));
   }
 
   cameras() {
@@ -179,7 +180,7 @@ class Zones {
     if (ids.join("\n") === known.join("\n")) return;
     const chosen = this.camera.value;
     const before = chosen || this.wanted.source || (this.sources.find((one) => one.state === "running")?.id ?? "");
-    this.camera.replaceChildren(...ids.map((id) => make("option", { value: id }, id)));
+    this.camera.replaceChildren(...ids.map((id) => make("option", { value: id }, nameOf(id))));
     if (ids.includes(before)) this.camera.value = before;
     if (this.loaded && this.camera.value !== chosen) this.show();
   }
@@ -307,7 +308,7 @@ class Zones {
     const others = draft.list.filter((shape) => !usedOn(shape, board.source)).length;
     const about = others ? t("zones.other_cameras", { n: others }) : this.sources.length > 1 && !current.by_source ? t("zones.all_cameras") : "";
     text(this.help, `${words} ${drawing ? t("zones.help_keys") : about}`);
-    board.svg.setAttribute("aria-label", t("zones.picture", { source: this.camera.value, n: draft.list.length - others }));
+    board.svg.setAttribute("aria-label", t("zones.picture", { source: nameOf(this.camera.value), n: draft.list.length - others }));
     this.entries();
     this.keep();
   }

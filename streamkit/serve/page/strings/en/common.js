@@ -47,6 +47,7 @@ export default {
   "session.about": "Images, addresses and changes need a token, and on other machines everything does. An admin creates it for you. The server prints the admin's own when it starts, or reads it from `STREAMKIT_TOKEN`.",
 
   "state.connecting": "connecting",
+  "state.still": "no picture",
   "state.running": "running",
   "state.reconnecting": "reconnecting",
   "state.paused": "paused",

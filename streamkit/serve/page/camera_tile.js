@@ -1,10 +1,14 @@
-// The wall: one tile per camera. Images are fetched a few at a time, for visible tiles of running cameras.
+// The tile of a camera, with its picture. Images are fetched a few at a time, for visible tiles of running cameras.
 
 import { Trouble, call, get, path } from "./api.js";
+import { named, stateWord } from "./condition.js";
 import { $, ago, dialog, field, make, number, say, text, why } from "./dom.js";
+import { actionIcon } from "./icons.js";
+import { nameOf } from "./names.js";
+import { address } from "./router.js";
 import { askToken, lost, onSession, signedIn } from "./session.js";
 import { openSource } from "./source_form.js";
-import { has, t } from "./strings.js";
+import { t } from "./strings.js";
 
 /** @typedef {import("./types").SourceView} SourceView */
 
@@ -12,23 +16,22 @@ const AT_ONCE = 3; // a browser opens six connections to a server; the others st
 const EVERY_MS = 350;
 const TOLD_MS = 6000; // how long a tile shows the result of an action
 
-/** @type {Map<string, Tile>} */
+/** All tiles that are shown, by camera. @type {Map<string, Tile>} */
 const tiles = new Map();
 /** @type {WeakMap<Element, Tile>} */
 const owners = new WeakMap();
 let fetching = 0;
 let records = false; // whether a stage of the pipeline records clips
 
-/**
- * A word of the API, such as a state, for people.
- * @param {string} group
- * @param {string} word
- */
-export const named = (group, word) => (has(`${group}.${word}`) ? t(`${group}.${word}`) : word.replaceAll("_", " "));
+/** @param {boolean} recorded whether a stage of the pipeline records clips */
+export function setRecorded(recorded) {
+  records = recorded;
+}
 
-class Tile {
+export class Tile {
   /** @param {string} id */
   constructor(id) {
+    const name = nameOf(id);
     this.id = id;
     /** @type {SourceView | null} */
     this.source = null;
@@ -49,17 +52,20 @@ class Tile {
     for (const key of ["fps", "latency", "dropped", "reconnects"]) {
       list.append(make("div", {}, make("dt", {}, t(`tile.${key}`)), this.figures[key] = make("dd")));
     }
-    this.pause = make("button", { type: "button", onclick: () => this.order(this.state === "paused" ? "resume" : "pause") });
-    this.record = make("button", { type: "button", "aria-label": t("tile.recordOf", { id }), onclick: () => this.clip() }, t("tile.record"));
+    this.pause = iconButton("", "pause", () => this.order(this.state === "paused" ? "resume" : "pause"));
+    this.record = iconButton(t("tile.recordOf", { id: name }), "record", () => this.clip());
     this.error = make("p", { class: "error", role: "alert" });
     this.buttons = make("div", { class: "do" }, this.pause, this.record,
-      make("button", { type: "button", "aria-label": t("tile.changeOf", { id }), onclick: () => change(this) }, t("tile.change")),
-      make("button", { type: "button", "aria-label": t("tile.removeOf", { id }), onclick: () => remove(this) }, t("tile.remove")));
-    this.element = make("li", { class: "tile" },
+      make("a", { class: "icon-button", href: address("live", { words: id }), "aria-label": t("overview.watchOf", { id: name }), title: t("overview.watch") }, actionIcon("watch")),
+      iconButton(t("tile.changeOf", { id: name }), "change", () => change(this)),
+      iconButton(t("tile.removeOf", { id: name }), "remove", () => remove(this)));
+    this.heading = make("h3", { title: id }, name);
+    this.element = make("li", { class: "tile", "data-source": id },
       this.view,
       make("div", { class: "about" },
-        make("div", { class: "name" }, make("h3", {}, id), this.badge), this.address, list, this.message, this.error,
+        make("div", { class: "name" }, this.heading, this.badge), this.address, list, this.message, this.error,
         this.buttons));
+    tiles.set(id, this);
     owners.set(this.element, this);
     sight.observe(this.element);
   }
@@ -69,9 +75,9 @@ class Tile {
     const before = this.state;
     this.source = source;
     this.state = source.state;
-    if (before && before !== source.state) say(t("tile.now", { id: this.id, state: named("state", source.state), message: source.message }));
-    const cause = source.cause ? `: ${named("cause", source.cause)}` : "";
-    text(this.badge, `${named("state", source.state)}${cause}`);
+    text(this.heading, source.name);
+    if (before && before !== source.state) say(t("tile.now", { id: source.name, state: named("state", source.state), message: source.message }));
+    text(this.badge, stateWord(source));
     this.badge.className = `badge ${this.still_s ? "reconnecting" : source.state}`;
     this.badge.title = t("tile.since", { time: ago(source.since_s) });
     text(this.address, source.address || source.kind);
@@ -88,12 +94,15 @@ class Tile {
     text(this.message, source.state === "running" ? notice : source.message);
     this.message.className = `message ${source.state}`;
     const paused = source.state === "paused";
-    text(this.pause, t(paused ? "tile.resume" : "tile.pause"));
-    this.pause.setAttribute("aria-label", t(paused ? "tile.resumeOf" : "tile.pauseOf", { id: this.id }));
+    this.pause.title = t(paused ? "tile.resumeOf" : "tile.pauseOf", { id: source.name });
+    this.pause.setAttribute("aria-label", this.pause.title);
+    if (this.pause.dataset.icon !== (paused ? "resume" : "pause")) {
+      this.pause.dataset.icon = paused ? "resume" : "pause";
+      this.pause.replaceChildren(actionIcon(this.pause.dataset.icon));
+    }
     this.pause.disabled = source.state === "ended" || source.state === "failed";
     this.record.hidden = !records || !source.packets;
     this.record.disabled = source.state !== "running";
-    this.buttons.classList.toggle("four", !this.record.hidden);
     this.show();
     if (large.box.open && enlarged === this.id) showAge(this);
   }
@@ -117,7 +126,7 @@ class Tile {
     if (!signedIn) this.image.hidden = true;
     text(this.hint, hint);
     this.hint.hidden = !hint;
-    this.view.setAttribute("aria-label", t(signedIn ? "tile.enlarge" : "tile.signInFor", { id: this.id }));
+    this.view.setAttribute("aria-label", t(signedIn ? "tile.enlarge" : "tile.signInFor", { id: nameOf(this.id) }));
   }
 
   press() {
@@ -135,7 +144,7 @@ class Tile {
       const source = await call("POST", path(this.id, "/record"));
       this.notice = { message: t("tile.recording"), until: performance.now() + TOLD_MS };
       this.update(source);
-      say(t("tile.recordingOf", { id: this.id }));
+      say(t("tile.recordingOf", { id: nameOf(this.id) }));
     });
   }
 
@@ -150,7 +159,7 @@ class Tile {
       await this.image.decode();
       if (old) URL.revokeObjectURL(old);
       this.image.hidden = false;
-      this.image.alt = t("tile.newest", { id: this.id });
+      this.image.alt = t("tile.newest", { id: nameOf(this.id) });
     } catch (trouble) {
       if (trouble instanceof Trouble && trouble.status === 401) lost();
       this.next = performance.now() + 1500;
@@ -163,6 +172,7 @@ class Tile {
   }
 
   gone() {
+    if (tiles.get(this.id) === this) tiles.delete(this.id);
     sight.unobserve(this.element);
     if (this.image.src) URL.revokeObjectURL(this.image.src);
     this.element.remove();
@@ -187,27 +197,13 @@ setInterval(() => {
 onSession(() => tiles.forEach((tile) => tile.show()));
 
 /**
- * @param {SourceView[]} sources
- * @param {boolean} recorded whether a stage records clips
+ * A button that shows a drawing; its name is said and shown on hover.
+ * @param {string} name
+ * @param {string} drawing
+ * @param {() => void} onclick
  */
-export function showSources(sources, recorded) {
-  records = recorded;
-  const wall = $("wall");
-  const known = new Set(sources.map((source) => source.id));
-  for (const [id, tile] of tiles) {
-    if (!known.has(id)) {
-      tile.gone();
-      tiles.delete(id);
-    }
-  }
-  sources.forEach((source, place) => {
-    let tile = tiles.get(source.id);
-    if (!tile) tiles.set(source.id, tile = new Tile(source.id));
-    tile.update(source);
-    if (wall.children[place] !== tile.element) wall.insertBefore(tile.element, wall.children[place] ?? null);
-  });
-  $("nothing").hidden = sources.length > 0;
-  text($("count"), sources.length ? String(sources.length) : "");
+function iconButton(name, drawing, onclick) {
+  return make("button", { type: "button", class: "icon-button", "aria-label": name, title: name, onclick }, actionIcon(drawing));
 }
 
 // --------------------------------------------------------------------------------------------------- user actions
@@ -229,14 +225,13 @@ async function doing(tile, work) {
 
 /** @param {Tile} tile */
 const change = (tile) => (signedIn ? openSource(tile.source) : askToken());
-$("add").addEventListener("click", () => openSource(null));
 
 /** @type {Tile | null} */
 let removing = null;
 const removal = dialog("removal", async () => {
   if (!removing) return;
   await call("DELETE", path(removing.id));
-  say(t("removal.done", { id: removing.id }));
+  say(t("removal.done", { id: nameOf(removing.id) }));
   $("cameras").focus();
 });
 
@@ -244,7 +239,7 @@ const removal = dialog("removal", async () => {
 function remove(tile) {
   if (!signedIn) return askToken();
   removing = tile;
-  text($("removal-title"), t("removal.title", { id: tile.id }));
+  text($("removal-title"), t("removal.title", { id: nameOf(tile.id) }));
   removal.open();
 }
 
@@ -268,17 +263,10 @@ function enlarge(id) {
   const tile = tiles.get(id);
   enlarged = id;
   if (tile) showAge(tile);
-  text($("large-title"), id);
-  picture.alt = t("tile.stream", { id });
+  text($("large-title"), nameOf(id));
+  picture.alt = t("tile.stream", { id: nameOf(id) });
   picture.src = path(id, "/live.mjpg");
   large.open();
 }
 
 large.box.addEventListener("close", () => picture.removeAttribute("src"));
-
-// A link such as #/home?source=gate leads to the tile.
-addEventListener("hashchange", () => {
-  const [path, query = ""] = location.hash.split("?");
-  const id = new URLSearchParams(query).get("source");
-  if (path === "#/home" && id) tiles.get(id)?.element.scrollIntoView({ block: "center" });
-});

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Saved layouts and tours of the live view; each person has their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import anyio.to_thread
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from streamkit.serve.audit import note
+from streamkit.serve.layout_models import Layouts
+from streamkit.serve.layout_store import LayoutStore
+from streamkit.serve.routes.common import LOCKED_ERRORS, VIEWER, errors, reply
+
+
+def add_layouts(api: APIRouter, store: LayoutStore) -> None:
+    """Add the routes of layouts."""
+    in_turn = anyio.CapacityLimiter(1)
+    layout: dict[str, Any] = {"tags": ["layouts"], "dependencies": VIEWER, "response_model": Layouts}
+
+    @api.get("/layouts", responses=errors(*LOCKED_ERRORS), **layout)
+    def layouts(request: Request) -> Response:
+        """The layouts and tours of the person who is signed in."""
+        return reply(store.of(request.state.name))
+
+    @api.put("/layouts", responses=errors(*LOCKED_ERRORS, 409, 422, 503), **layout)
+    async def save(saved: Layouts, request: Request) -> Response:
+        """Replace the layouts and tours of the person who is signed in."""
+        note(request, request.state.name, layouts=len(saved.layouts), tours=len(saved.tours))
+        await anyio.to_thread.run_sync(store.save, request.state.name, saved, limiter=in_turn)
+        return reply(store.of(request.state.name))
