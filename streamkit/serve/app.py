@@ -23,10 +23,13 @@ from streamkit.media.uris import mask
 from streamkit.runtime.observe.telemetry import active
 from streamkit.serve import api_models
 from streamkit.serve.access import Access
+from streamkit.serve.access_file import AccessFile
 from streamkit.serve.audit import Audited, AuditLog, note_error
 from streamkit.serve.engine import ServeEngine
 from streamkit.serve.guard import API, SECURITY_HEADERS, Guard, Readers
 from streamkit.serve.live import MAX_VIEWERS, Watchers
+from streamkit.serve.oidc import CALLBACK, Provider
+from streamkit.serve.people import PeopleStore
 from streamkit.serve.request_id import HEADER, RequestIds
 from streamkit.serve.request_spans import RequestSpans
 from streamkit.serve.routes.access import add_access
@@ -42,7 +45,7 @@ from streamkit.serve.routes.logs import add_logs
 from streamkit.serve.routes.pages import add_pages
 from streamkit.serve.routes.pipeline import add_pipeline
 from streamkit.serve.routes.probes import add_probes
-from streamkit.serve.routes.session import add_session
+from streamkit.serve.routes.session import add_provider, add_session
 from streamkit.serve.routes.source_forms import add_source_forms
 from streamkit.serve.routes.sources import add_changes, add_source
 from streamkit.serve.sessions import Sessions
@@ -64,24 +67,29 @@ def create_app(
     viewers: int = MAX_VIEWERS,
     add_routes: Callable[[FastAPI, APIRouter], None] | None = None,
     readers: Readers = Readers.THIS_MACHINE,
+    external: AccessFile | None = None,
+    oidc_secret: str = "",
 ) -> FastAPI:
     """The application for one running pipeline.
 
     Args:
         engine: the pipeline.
         token: the admin's token.
-        data: folder of the server's own files: the audit log, and the tokens that are created on the page.
+        data: folder of the server's own files: the audit log, and the people and tokens that admins create.
         tokens: further tokens.
         allowed_hosts: host names that the server answers for, beside IP addresses and localhost.
         viewers: maximum number of live streams watched at once.
         add_routes: adds routes to the application and to its API; they come before those with the same path.
         readers: who may read states, events and metrics without a token.
+        external: who signs people in beside this server.
+        oidc_secret: the secret of this server at the provider of OpenID Connect; empty for none.
 
     Raises:
         ConfigError: two tokens have the same name.
         OutputError: the folder cannot be written.
     """
-    access = Access(token, tokens, data / "tokens.json", Sessions(path=data / "sessions.json"))
+    people = PeopleStore(data / "people.json")
+    access = Access(token, tokens, data / "tokens.json", Sessions(path=data / "sessions.json"), people, external)
     log = engine.audit = AuditLog(data / "audit.db")
     engine.problems.follow_audit(log.write_waiting)
     app = FastAPI(
@@ -98,6 +106,9 @@ def create_app(
     if add_routes is not None:
         add_routes(app, api)
     add_session(api, access)
+    if access.external.oidc is not None:
+        options = access.external.oidc
+        add_provider(api, access, log, Provider(options, oidc_secret, f"{options.address}{API}{CALLBACK}"))
     add_access(api, access, log)
     add_pipeline(api, engine)
     add_source_forms(api, engine)

@@ -11,6 +11,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from streamkit.config.alarms import STAGE
@@ -37,12 +38,13 @@ from streamkit.runtime.preview.gallery import Gallery
 from streamkit.runtime.reload import ReloadingPipeline
 from streamkit.runtime.run import Run
 from streamkit.serve import api_models
-from streamkit.serve.alarm_center import AlarmCenter
+from streamkit.serve.alarm_center import MAX_CHANGES, AlarmCenter
 from streamkit.serve.api_models import RequestRejected, SourceView, StageView
 from streamkit.serve.audit import AuditLog
 from streamkit.serve.masked_urls import with_hidden_parts
 from streamkit.serve.pipeline_file import PipelineFile
 from streamkit.serve.problems import Problems
+from streamkit.serve.source_rights import SourceRights
 from streamkit.serve.store.serve_store import ServeStore
 from streamkit.stages.video.record import Record
 from streamkit.stages.video.snapshot import Snapshot
@@ -70,6 +72,7 @@ class ServeEngine:
         alarm_center: what people see and do about the alarms.
         problems: what is wrong.
         load: rates and load of the stages.
+        rights: which sources the sender of a request may see.
         audit: the log of changes, once there is an API.
     """
 
@@ -98,6 +101,7 @@ class ServeEngine:
         self.problems = Problems(running, center.raised, lambda: self.store.problem, center.facts)
         self._follow_graph()
         self._warn = LogOnce(logger.warning)
+        self.rights = SourceRights(running)
 
     def _follow_graph(self) -> None:
         """Take the graph of the pipeline, which an edit of the YAML may have rebuilt."""
@@ -155,7 +159,7 @@ class ServeEngine:
 
     def sources(self, *, addresses: bool = False) -> list[SourceView]:
         """All sources by their `order`, then as they were added; with masked addresses if `addresses` is set."""
-        present = [(id_, state) for id_, state in list(self.running.states.items()) if not state.removed]
+        present = [(id_, self.running.states[id_]) for id_ in self.source_ids()]
         views = [self._source(id_, state, addresses=addresses) for id_, state in present]
         return sorted(views, key=lambda view: view.order)
 
@@ -164,8 +168,9 @@ class ServeEngine:
         return self._source(id_, self.state(id_), addresses=addresses)
 
     def source_ids(self) -> list[str]:
-        """The ids of the sources, in the order they were added."""
-        return [id_ for id_, state in list(self.running.states.items()) if not state.removed]
+        """The ids of the sources that the sender of the request may see, in the order they were added."""
+        hidden = self.rights.hidden_ids()
+        return [id_ for id_, state in list(self.running.states.items()) if not state.removed and id_ not in hidden]
 
     def source_name(self, id_: str) -> str:
         """What people call a source; its id if it has no name or is not there."""
@@ -178,9 +183,9 @@ class ServeEngine:
         return state is not None and not state.removed and state.state == "running" and state.since_s <= time_s
 
     def state(self, id_: str) -> SourceState:
-        """A source's state. Raises RequestRejected if there is none."""
+        """A source's state. Raises RequestRejected if there is none that the sender of the request may see."""
         state = self.running.states.get(id_)
-        if state is None or state.removed:
+        if state is None or state.removed or not self.rights.sees(id_):
             raise RequestRejected(404, f"there is no source {id_!r}")
         return state
 
@@ -197,9 +202,13 @@ class ServeEngine:
                 f"an id consists of letters, digits, _, - and ., and begins with a letter, digit or _; got {new.id!r}",
             )
         present = self.running.states.get(new.id)
+        if present is not None and not present.removed and not self.rights.sees(new.id):
+            raise RequestRejected(409, "this id cannot be used; choose another one")
         if present is not None and not present.removed:
             raise RequestRejected(409, f"the source {new.id!r} exists already; change it, or remove it first")
-        return self._config(new.id, {}, new.uri, new.options)
+        config = self._config(new.id, {}, new.uri, new.options)
+        self.rights.check_group(config)
+        return config
 
     def tested(self, id_: str, uri: str | None, options: dict[str, Any] | None) -> SourceConfig:
         """Check a source whose connection is to be tested.
@@ -212,7 +221,7 @@ class ServeEngine:
         Raises:
             RequestRejected: it cannot be added, or nothing is given.
         """
-        if id_ in self.running.states and not self.running.states[id_].removed:
+        if id_ in self.source_ids():
             return self._changed(id_, api_models.ChangedSource(uri, options))
         if uri is None:
             raise RequestRejected(422, "uri: the address to test is missing")
@@ -221,7 +230,9 @@ class ServeEngine:
     def change(self, id_: str, new: api_models.ChangedSource) -> SourceView:
         """Change the address or options of a source, and restart it. Raises RequestRejected."""
         self.state(id_)
-        self._apply(self.running.change, self._changed(id_, new))
+        config = self._changed(id_, new)
+        self.rights.check_group(config)
+        self._apply(self.running.change, config)
         self.gallery.forget(id_)
         return self.source(id_)
 
@@ -428,7 +439,7 @@ class ServeEngine:
             fps=load.fps,
             busy=load.busy,
             queue=queue,
-            settings=self._settings(node),
+            settings=[] if self.rights.limited else self._settings(node),
         )
 
     def _settings(self, node: Node) -> list[api_models.Setting]:
@@ -505,10 +516,11 @@ class ServeEngine:
         return self.running.live_changes() if isinstance(self.running, ReloadingPipeline) else LiveChanges()
 
     def differences(self) -> list[api_models.DifferenceView]:
-        """How the running pipeline differs from its YAML."""
+        """How the running pipeline differs from its YAML; of the sources that the sender of the request may see."""
         return [
             api_models.DifferenceView(difference.kind, difference.id, mask(difference.text))
             for difference in self.live_changes().differences()
+            if not self.rights.limited or (difference.kind == "source" and self.rights.sees(difference.id))
         ]
 
     def take_back(self) -> None:
@@ -526,9 +538,46 @@ class ServeEngine:
 
     # ------------------------------------------------------------------------------------------------------ whole
 
+    def status_problems(self) -> list[api_models.PipelineProblem]:
+        """What is wrong with what the sender of the request may see."""
+        return self.problems.current(self.rights.sees_problem if self.rights.limited else None)
+
+    def alarms(self) -> list[api_models.AlarmView]:
+        """The alarms, and where they are raised among the sources that the sender of the request may see.
+
+        With a limit, an alarm whose rule names another source is left out.
+        """
+        views = self.alarm_center.views()
+        if not self.rights.limited:
+            return views
+        changes = self.alarm_changes(MAX_CHANGES)
+        return [
+            replace(
+                view,
+                count=sum(change.kind == "raised" and change.alarm == view.name for change in changes),
+                raised=[alarm for alarm in view.raised if self.rights.sees(alarm.source)],
+            )
+            for view in views
+            if not self.rights.names_hidden(f"{view.name} {view.rule}")
+        ]
+
+    def alarm_changes(self, limit: int) -> list[api_models.AlarmChange]:
+        """The latest raised and cleared alarms of what the sender of the request may see, newest first."""
+        changes = self.alarm_center.changes(MAX_CHANGES)
+        return [change for change in changes if self.rights.sees(change.source)][:limit]
+
+    def acknowledge_alarm(self, name: str, source: str) -> api_models.AlarmView:
+        """Note that a person knows of a raised alarm. Raises RequestRejected."""
+        if self.rights.limited:
+            if all(view.name != name for view in self.alarms()):
+                raise RequestRejected(404, f"there is no alarm {name!r}")
+            self.state(source)
+        self.alarm_center.acknowledge(name, source)
+        return next(view for view in self.alarms() if view.name == name)
+
     def acknowledge(self, id_: str) -> api_models.PipelineProblem:
         """Note that a person knows of a problem, and of the alarms that it has raised. Raises RequestRejected."""
-        problem, alarms = self.problems.acknowledge(id_)
+        problem, alarms = self.problems.acknowledge(id_, self.rights.sees_problem if self.rights.limited else None)
         for alarm in alarms:
             with contextlib.suppress(RequestRejected):  # it was cleared meanwhile
                 self.alarm_center.acknowledge(alarm.alarm, alarm.source)
@@ -539,6 +588,7 @@ class ServeEngine:
         from streamkit import __version__
 
         running = self.running
+        limited = self.rights.limited
         return api_models.Status(
             version=__version__,
             time_s=round(time.time(), 3),
@@ -547,22 +597,22 @@ class ServeEngine:
             opening=[] if self.ready else list(running.opening),
             stopping=running.stopping,
             uptime_s=round(time.monotonic() - self._started_s, 1),
-            frames=running.frames,
-            detections=dict(running.detections),
-            events=dict(running.events),
-            counts=running.counts(),
+            frames=sum(running.states[id_].frames for id_ in self.source_ids()) if limited else running.frames,
+            detections={} if limited else dict(running.detections),
+            events={} if limited else dict(running.events),
+            counts={} if limited else running.counts(),
             emits=[
                 *(node.id for node in self._nodes() if "events" in node.type.spec.writes),
                 *([STAGE] if running.alarms.rules() else []),
             ],
             records=self._recorders(),
-            alarms=self.alarm_center.raised(),
-            problems=self.problems.current(),
+            alarms=[alarm for alarm in self.alarm_center.raised() if self.rights.sees(alarm.source)],
+            problems=self.status_problems(),
             bottleneck=api_models.BottleneckView(self.load.bottleneck.stage, self.load.bottleneck.text),
             last_event=self.store.last_number,
             hides=self.hides(),
             allow_files=self.allow_files,
-            differs=self._differs,
+            differs=len(self.differences()) if limited else self._differs,
             edit_rejected=isinstance(running, ReloadingPipeline) and bool(running.rejected),
         )
 

@@ -191,9 +191,13 @@ async def send_records(
 ) -> None:
     """Send the record of each frame of these sources, or of all, and each new event as `{"event": ...}`.
 
-    With `batch`, the records of a moment are one message, a JSON array.
+    With `batch`, the records of a moment are one message, a JSON array. For a client that may not see all sources, it
+    ends when the sources change that the client may see: the client connects again.
     """
     hub = engine.gallery.live
+    visible = engine.rights.visible()
+    if visible is not None:
+        sources = visible if sources is None else visible & sources
     gallery = engine.gallery
     requested_s = 0.0
     last_event = gallery.last_event
@@ -201,6 +205,8 @@ async def send_records(
         while not engine.running.stopping:
             if time.monotonic() >= requested_s + _REQUEST_EVERY_S:
                 requested_s = time.monotonic()
+                if engine.rights.visible() != visible:
+                    return
                 for id_ in list(engine.running.states):
                     if sources is None or id_ in sources:
                         hub.request_records(id_)
