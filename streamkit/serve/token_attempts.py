@@ -55,32 +55,32 @@ class Guesses:
         digest = _digest(token)
         key = self._key(address)
         now_s = self._clock()
-        if not self._may_try(key, digest, now_s):
+        record = self._addresses.get(key)
+        if record is not None and digest in record.wrong:
             return False
+        self._check_allowance(key, now_s)
         if right():
             return True
         self._charge(key, now_s)
         self._addresses[key].wrong.append(digest)
         return False
 
-    async def judge_slowly(self, address: str, secret: str, right: Callable[[], Awaitable[bool]]) -> bool:
-        """As `judge`, for a comparison that takes long: an attempt counts as wrong while it is compared.
+    async def judge_slowly(self, address: str, right: Callable[[], Awaitable[bool]]) -> bool:
+        """Whether the password of an address is right; raises TooManyGuesses as `judge` does.
 
-        Otherwise an address could try many at once before the first of them counts.
+        An attempt counts as wrong while it is compared: otherwise an address could try many at once before the first
+        of them counts. A wrong password that is repeated counts again: people choose passwords, so it may be right now.
         """
-        digest = _digest(secret)
         key = self._key(address)
         now_s = self._clock()
-        if not self._may_try(key, digest, now_s):
-            return False
+        self._check_allowance(key, now_s)
         self._charge(key, now_s)
-        if await right():
-            record = self._addresses.get(key)
-            if record is not None:
-                record.allowance = min(FREE, record.allowance + 1)
-            return True
-        self._addresses.setdefault(key, _Address(FREE - 1, now_s)).wrong.append(digest)
-        return False
+        if not await right():
+            return False
+        record = self._addresses.get(key)
+        if record is not None:
+            record.allowance = min(FREE, record.allowance + 1)
+        return True
 
     def _key(self, address: str) -> str:
         key = _network(address)
@@ -90,16 +90,10 @@ class Guesses:
                 return _OTHERS
         return key
 
-    def _may_try(self, key: str, digest: bytes, now_s: float) -> bool:
-        """Whether a secret is to be compared: not if it was wrong before. Raises TooManyGuesses."""
+    def _check_allowance(self, key: str, now_s: float) -> None:
         record = self._addresses.get(key)
-        if record is None:
-            return True
-        if digest in record.wrong:
-            return False
-        if (allowance := _allowance(record, now_s)) < 1:
+        if record is not None and (allowance := _allowance(record, now_s)) < 1:
             raise TooManyGuesses(math.ceil((1 - allowance) * EVERY_S))
-        return True
 
     def _charge(self, key: str, now_s: float) -> None:
         record = self._addresses.setdefault(key, _Address(FREE, now_s))

@@ -129,7 +129,7 @@ async def _verified(access: Access, name: str, password: str, request: Request) 
         return bool(people)
 
     try:
-        is_right = await request.state.guesses.judge_slowly(_address(request), f"{name}\n{password}", right)
+        is_right = await request.state.guesses.judge_slowly(_address(request), right)
     except TooManyGuesses as error:
         raise _too_many(error) from None
     return people[0] if is_right else None
