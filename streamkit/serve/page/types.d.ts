@@ -87,7 +87,10 @@ export interface CountsView {
 }
 
 export interface Credentials {
-  token: string;
+  token?: string;
+  name?: string;
+  password?: string;
+  new_password?: string;
 }
 
 export interface CsvLine {
@@ -177,6 +180,12 @@ export interface LogMessage {
   request_id: string;
 }
 
+export interface NewPerson {
+  name: string;
+  role: "viewer" | "operator" | "admin";
+  groups?: string[] | null;
+}
+
 export interface NewSource {
   id: string;
   uri: string;
@@ -186,6 +195,7 @@ export interface NewSource {
 export interface NewToken {
   name: string;
   role: "viewer" | "operator" | "admin";
+  groups?: string[] | null;
 }
 
 export interface OccupancyView {
@@ -196,6 +206,33 @@ export interface OccupancyView {
   count: number | null;
   since_s: number;
   peak_today: number;
+}
+
+export interface OneTimePassword {
+  name: string;
+  password: string;
+}
+
+export interface PasswordChange {
+  password: string;
+  new_password: string;
+}
+
+export interface PersonRights {
+  role: "viewer" | "operator" | "admin";
+  groups?: string[] | null;
+}
+
+export interface PersonView {
+  name: string;
+  role: "viewer" | "operator" | "admin";
+  groups: string[] | null;
+  origin: string;
+  created_s: number;
+  created_by: string;
+  one_time: boolean;
+  seen_s: number | null;
+  sessions: number;
 }
 
 export interface PipelineProblem {
@@ -296,6 +333,10 @@ export interface SignedIn {
   signed_in: boolean;
   name: string;
   role: string;
+  groups: string[] | null;
+  has_password: boolean;
+  people: boolean;
+  provider: string;
 }
 
 export interface SourceOption {
@@ -427,6 +468,7 @@ export interface TokenView {
   created_s: number | null;
   created_by: string;
   sessions: number;
+  groups: string[] | null;
 }
 
 export interface ValidationError {
