@@ -49,7 +49,7 @@ def test_a_person_is_created_and_signs_in(open_page, server):
     password = page.get_by_label("One-time password").input_value()
     shoot(page, "people-once")
     page.get_by_role("button", name="Done").click()
-    row = page.locator("tr").filter(has_text="anna").first
+    row = page.locator("section[aria-labelledby=people-title] tr").filter(has_text="anna")
     expect(row).to_contain_text("has not signed in yet")
     shoot(page, "people-access")
 

@@ -73,8 +73,9 @@ const login = dialog("login", async (form) => {
   try {
     await call("POST", "/api/v1/session", value("token") ? { token: value("token") } : person);
   } catch (/** @type {any} */ trouble) {
-    if (trouble.status === 409) askNewPassword(true);
-    throw trouble;
+    if (trouble.status !== 409) throw trouble;
+    askNewPassword(true);
+    throw new Error(t("session.newAbout"));
   }
   form.reset();
   await look();
