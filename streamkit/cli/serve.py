@@ -231,6 +231,8 @@ def run_server(
         display.log("others reach this address: reading needs a token; --public opens it to everybody")
     elif readers is Readers.EVERYBODY:
         display.log("--public: everybody who reaches this address reads states, events and metrics")
+    if external is None and not view and not (options.data / "people.json").exists():
+        display.log("the admin's token signs you in; create people in the view Access of the page")
     if metrics is not None:
         display.log(f"metrics at {address(options.host, metrics)}metrics, without a token")
     limits = Limits(allowed_connections(options.max_connections))

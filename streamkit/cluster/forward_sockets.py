@@ -178,6 +178,6 @@ async def _send_events(engine: ServeEngine, socket: WebSocket, chosen: list[str]
             last = max(last, gallery_event.number)
             source = gallery_event.event.source
             if (chosen is None or source in chosen) and engine.rights.sees(source):
-                view = reply({"event": EventView.of(StoredEvent.unwritten(gallery_event))})
-                await send(socket, bytes(view.body).decode())
+                view = EventView.of(StoredEvent.unwritten(gallery_event), engine.rights.redacted)
+                await send(socket, bytes(reply({"event": view}).body).decode())
         await anyio.sleep(_POLL_S)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,8 +38,13 @@ class EventView:
     snapshot: bool
 
     @classmethod
-    def of(cls, stored: StoredEvent) -> EventView:
-        """An event as the API returns it; a file that was removed meanwhile is not offered."""
+    def of(cls, stored: StoredEvent, redacted: Callable[[Any], Any] = lambda value: value) -> EventView:
+        """An event as the API returns it; a file that was removed meanwhile is not offered.
+
+        Args:
+            stored: the event.
+            redacted: returns a text or the data without what the client may not see.
+        """
         event = stored.event
         clip = _exists(stored, stored.clip)
         snapshot = _exists(stored, stored.snapshot)
@@ -52,8 +58,8 @@ class EventView:
             stage=event.stage,
             track_id=event.track_id,
             label=event_label(event),
-            text=sentence(event),
-            data=event.data,
+            text=redacted(sentence(event)),
+            data=redacted(event.data),
             image=stored.image,
             clip=clip,
             clip_s=stored.clip_s if clip else None,

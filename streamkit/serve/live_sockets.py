@@ -218,7 +218,8 @@ async def send_records(
                 for event in reversed(gallery.events(_MAX_EVENTS, after=last_event)):
                     last_event = max(last_event, event.number)
                     if sources is None or event.event.source in sources:
-                        await send(socket, _text({"event": EventView.of(StoredEvent.unwritten(event))}))
+                        view = EventView.of(StoredEvent.unwritten(event), engine.rights.redacted)
+                        await send(socket, _text({"event": view}))
             await _next_turn()
 
 

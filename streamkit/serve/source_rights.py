@@ -4,14 +4,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import lru_cache
+from typing import Any
 
 from streamkit.config.plan import SourceConfig
 from streamkit.runtime.run import Run
 from streamkit.serve.api_models import RequestRejected
 from streamkit.serve.identity import IDENTITY, may_see
 from streamkit.serve.problem_groups import Incident
+
+ANOTHER = "another camera"
+"""What stands for a source that may not be seen."""
 
 
 class SourceRights:
@@ -52,6 +56,11 @@ class SourceRights:
         """Whether a text names a source that the sender of the request may not see, by its id or its name."""
         hidden = self.hidden_ids()
         return bool(hidden) and _named_in(text, self._words(hidden))
+
+    def redacted(self, value: Any) -> Any:
+        """A value of an event without the sources that the sender of the request may not see; a journey names some."""
+        hidden = self.hidden_ids()
+        return _redacted(value, _pattern(self._words(hidden))) if hidden else value
 
     def may_read(self, text: str) -> bool:
         """Whether the sender of the request may read a message: with a limit, it names visible sources only."""
@@ -97,6 +106,16 @@ class SourceRights:
 
 def _named_in(text: str, words: frozenset[str]) -> bool:
     return bool(words) and _pattern(words).search(text) is not None
+
+
+def _redacted(value: Any, hidden: re.Pattern[str]) -> Any:
+    if isinstance(value, str):
+        return hidden.sub(ANOTHER, value)
+    if isinstance(value, Mapping):
+        return {_redacted(key, hidden): _redacted(part, hidden) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_redacted(part, hidden) for part in value]
+    return value
 
 
 @lru_cache(maxsize=64)

@@ -11,9 +11,10 @@ import orjson
 import pytest
 from support.live_clients import socket
 from support.servers import TOKEN, served
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from streamkit.config.source_details import SourceDetails
+from streamkit.core.data import Event
 from streamkit.serve.identity import Identity, checked_groups, may_see
 
 HIDDEN = "vault-9"
@@ -110,7 +111,7 @@ def sent(client, method, path, query, values, source):
     if path.startswith("/api/v1/stages"):
         values["{id}"] = "detect"
     target = re.sub(r"\{\w+\}", lambda name: str(values.get(name[0], "lost")), path)
-    params = {name: source for name in query & {"source"}}
+    params = dict.fromkeys(query & {"source"}, source)
     now_s = 1_000_000_000.0
     params |= {name: bound for name, bound in (("from", now_s), ("to", now_s + 60)) if name in query}
     text = orjson.dumps(BODIES.get((method, path))).decode().replace(HIDDEN, source)
@@ -122,6 +123,12 @@ def neutral(answer, source):
     """A response without the id that was asked for, and what differs in each."""
     text = re.sub(r'"(request_id|time_s|created_s)":\s*("[^"]*"|[\d.]+)', "", answer.text)
     return answer.status_code, re.sub(re.escape(source), "ID", text)
+
+
+def read_for(opened, seconds):
+    until_s = time.monotonic() + seconds
+    while time.monotonic() < until_s:
+        opened.recv(timeout=seconds)
 
 
 # ------------------------------------------------------------------------------------------------------ all operations
@@ -184,6 +191,17 @@ def test_the_visible_cameras_are_there_as_for_everybody(server, limited):
     assert 0 < status["frames"] < server.client.get("/api/v1/status").json()["frames"]
 
 
+def test_a_journey_does_not_name_hidden_cameras(server, limited):
+    stays = [{"source": "yard-7", "from_s": 0.0, "to_s": 5.0}, {"source": HIDDEN, "from_s": 9.0, "to_s": 12.0}]
+    event = Event("journey", "identify", "yard-7", 0, 0.0, None, {"stays": stays, "last": "Secret vault"})
+    server.engine.gallery.add_events(time.time(), [event], None)
+    query = {"kind": "journey"}
+    (shown,) = limited.get("/api/v1/events", params=query).json()
+    assert [stay["source"] for stay in shown["data"]["stays"]] == ["yard-7", "another camera"]
+    assert HIDDEN not in str(shown) + limited.get(f"/api/v1/events/{shown['number']}").text
+    assert HIDDEN in server.client.get("/api/v1/events", params=query).text
+
+
 # ------------------------------------------------------------------------------------------------- streams and sockets
 
 
@@ -232,10 +250,8 @@ def test_a_stream_ends_when_its_camera_moves_to_another_group(server, limited):
             assert "moving" in opened.recv(timeout=20)
             change = {"options": {"pace": 5, "group": "vault"}}
             assert server.client.put("/api/v1/sources/moving", json=change).status_code == 200
-            until_s = time.monotonic() + 20
-            with pytest.raises(Exception, match=r"1001|going away"):
-                while time.monotonic() < until_s:
-                    opened.recv(timeout=20)
+            with pytest.raises(ConnectionClosed):
+                read_for(opened, 20)
         assert limited.get("/api/v1/sources/moving").status_code == 404
     finally:
         server.client.delete("/api/v1/sources/moving")

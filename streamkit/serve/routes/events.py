@@ -79,7 +79,7 @@ def _add_lists(api: APIRouter, engine: ServeEngine) -> None:
     ) -> Response:
         """The latest events that match, newest first; for the next page, give the lowest number as `before`."""
         wanted = replace(query, after=after, before=before, sources=engine.rights.visible())
-        return reply([EventView.of(event) for event in store.events(wanted, limit)])
+        return reply([EventView.of(event, engine.rights.redacted) for event in store.events(wanted, limit)])
 
     @api.get("/events/names", tags=["events"], response_model=event_models.EventNames, responses=errors(503))
     def names() -> Response:
@@ -147,7 +147,7 @@ async def _stream(engine: ServeEngine, request: Request, after: int) -> AsyncIte
     while not engine.running.stopping and not await request.is_disconnected():
         for event in reversed(missed):
             after = max(after, event.number)
-            yield b"id: %d\ndata: " % event.number + _line(event) + b"\n\n"
+            yield b"id: %d\ndata: " % event.number + _line(engine, event) + b"\n\n"
         if missed:
             beat_s = time.monotonic()
         elif time.monotonic() - beat_s > _BEAT_S:
@@ -163,9 +163,9 @@ async def _stream(engine: ServeEngine, request: Request, after: int) -> AsyncIte
         ]
 
 
-def _line(event: StoredEvent) -> bytes:
+def _line(engine: ServeEngine, event: StoredEvent) -> bytes:
     """An event as JSON in one line."""
-    return bytes(reply(EventView.of(event)).body).replace(b"\n", b" ")
+    return bytes(reply(EventView.of(event, engine.rights.redacted)).body).replace(b"\n", b" ")
 
 
 def _add_files(api: APIRouter, engine: ServeEngine) -> None:
@@ -185,7 +185,7 @@ def _add_files(api: APIRouter, engine: ServeEngine) -> None:
     @api.get("/events/{number}", tags=["events"], response_model=EventView, responses=errors(404, 422, 503))
     def event(number: EventNumber) -> Response:
         """One event."""
-        return reply(EventView.of(stored(number)))
+        return reply(EventView.of(stored(number), engine.rights.redacted))
 
     @api.get("/events/{number}/image.jpg", responses={**JPEG, **missing}, **file)
     def image(number: EventNumber) -> Response:
