@@ -215,6 +215,10 @@ class Access:
         people = (person for person in self.people() if person.key == identity.key and person.origin == "page")
         return next(people, None)
 
+    def has_person(self, name: str) -> bool:
+        """Whether there is a person of that name."""
+        return self._people is not None and self._people.named(name) is not None
+
     def signed_in(self, person: Person) -> None:
         """Note that a person has signed in."""
         if self._people is not None:

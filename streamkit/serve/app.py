@@ -45,6 +45,7 @@ from streamkit.serve.routes.logs import add_logs
 from streamkit.serve.routes.pages import add_pages
 from streamkit.serve.routes.pipeline import add_pipeline
 from streamkit.serve.routes.probes import add_probes
+from streamkit.serve.routes.review import add_review
 from streamkit.serve.routes.session import add_provider, add_session
 from streamkit.serve.routes.source_forms import add_source_forms
 from streamkit.serve.routes.sources import add_changes, add_source
@@ -120,6 +121,7 @@ def create_app(
     add_alarms(api, engine)
     add_logs(api, engine)
     add_events(api, engine, viewers)
+    add_review(api, engine)
     add_charts(api, engine)
     add_counts(api, engine)
     add_config(api, engine)

@@ -45,7 +45,9 @@ from streamkit.serve.masked_urls import with_hidden_parts
 from streamkit.serve.pipeline_file import PipelineFile
 from streamkit.serve.problems import Problems
 from streamkit.serve.source_rights import SourceRights
+from streamkit.serve.store.review_table import Severity
 from streamkit.serve.store.serve_store import ServeStore
+from streamkit.stages.analytics.rule import RuleStage
 from streamkit.stages.video.record import Record
 from streamkit.stages.video.snapshot import Snapshot
 
@@ -111,6 +113,7 @@ class ServeEngine:
         kinds = (Record, Snapshot)
         nodes = self._seen.nodes.values()
         self.store.set_stages(*([node.id for node in nodes if issubclass(node.type, kind)] for kind in kinds))
+        self.store.set_severities(dict(_severities(self._seen)))
 
     @contextlib.contextmanager
     def observing(self) -> Iterator[None]:
@@ -615,6 +618,15 @@ class ServeEngine:
             differs=len(self.differences()) if limited else self._differs,
             edit_rejected=isinstance(running, ReloadingPipeline) and bool(running.rejected),
         )
+
+
+def _severities(graph: Graph) -> Iterator[tuple[tuple[str, str], Severity]]:
+    """How severe what rules raise is, by the stage's id and the rule's name."""
+    for node in graph.nodes.values():
+        if issubclass(node.type, RuleStage):
+            yield (node.id, node.id), node.options.get("severity", "alert")
+            for name, options in node.options.get("rules", {}).items():
+                yield (node.id, name), options.get("severity", "alert")
 
 
 def _options(config: SourceConfig) -> dict[str, Any]:

@@ -47,6 +47,7 @@ BODIES = {
     ("POST", "/api/v1/problems/acknowledge"): {"id": f"source_down:{HIDDEN}"},
     ("PATCH", "/api/v1/stages/{id}"): {"conf": 0.5},
     ("POST", "/api/v1/session"): {"token": "not a token of anybody"},
+    ("POST", "/api/v1/review/reviewed"): {"ids": [1]},
 }
 OWN_TEST = {("POST", "/api/v1/sources"), ("POST", "/api/v1/sources.csv"), ("DELETE", "/api/v1/session")}
 

@@ -228,11 +228,14 @@ def test_no_password_is_in_the_files_or_in_the_audit_log(root, tmp_path):
         password = create(api_server, "anna", "operator")
         sign_in(client, "anna", password, new_password=PASSWORD)
         client.post("/api/v1/sources/street/pause")
+        sign_in(api_server.open, "anna", "a wrong password")
         entries = api_server.client.get("/api/v1/audit").json()
         logged = "\n".join(api_server.logged)
     assert ("anna", "sources.pause", "street") in {
         (entry["who"], entry["action"], entry["target"]) for entry in entries
     }
+    failed = [entry["target"] for entry in entries if entry["status"] == 401]
+    assert failed == ["anna"]
     assert ("admin", "people.add", "anna") in {(entry["who"], entry["action"], entry["target"]) for entry in entries}
     files = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path.is_file()).decode("latin-1")
     for secret in (password, PASSWORD, TOKEN):

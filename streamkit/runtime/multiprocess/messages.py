@@ -246,9 +246,9 @@ class PreviewImage:
 
 @dataclass(frozen=True, slots=True)
 class GalleryEvents:
-    """Events, each with its time in seconds since 1970 and the JPEG of its frame."""
+    """Events, each with its time in seconds since 1970, the JPEG of its frame, and the box of its object."""
 
-    events: Sequence[tuple[float, Event, bytes | None]]
+    events: Sequence[tuple[float, Event, bytes | None, tuple[float, float, float, float] | None]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,10 @@ IMAGES_PER_S = 5.0
 EVENT_IMAGES_PER_S = 4.0
 
 
+Box = tuple[float, float, float, float]
+"""x1, y1, x2, y2 as shares of a frame."""
+
+
 class PreviewReceiver(Protocol):
     """Receives images and events: a `Gallery`, or a `RemoteGallery` in a worker process."""
 
@@ -33,8 +37,10 @@ class PreviewReceiver(Protocol):
     def put(self, source: str, jpeg: bytes, frame: int, pts_s: float) -> None:
         """Take an image as the newest of `source`."""
 
-    def add_events(self, time_s: float, events: Sequence[Event], jpeg: bytes | None) -> None:
-        """Take the events of one frame, with its image."""
+    def add_events(
+        self, time_s: float, events: Sequence[Event], jpeg: bytes | None, boxes: Sequence[Box | None] = ()
+    ) -> None:
+        """Take the events of one frame, with its image and the boxes of their objects."""
 
 
 class PreviewDemand:

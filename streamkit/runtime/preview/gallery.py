@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from streamkit.core.data import Event
-from streamkit.runtime.preview.demand import EVENT_IMAGES_PER_S, IMAGES_PER_S, PreviewDemand
+from streamkit.runtime.preview.demand import EVENT_IMAGES_PER_S, IMAGES_PER_S, Box, PreviewDemand
 from streamkit.runtime.preview.live import LiveHub
 
 REQUESTED_FOR_S = 3.0
@@ -52,12 +52,14 @@ class GalleryEvent:
         time_s: wall clock in seconds since 1970: the frame's arrival for a live source, else when it was processed.
         event: the event.
         jpeg: the frame's small image, or None if none was made.
+        box: the object's x1, y1, x2, y2 as shares of the frame; None if the event has no object in the frame.
     """
 
     number: int
     time_s: float
     event: Event
     jpeg: bytes | None
+    box: Box | None = None
 
 
 class Gallery(PreviewDemand):
@@ -118,9 +120,12 @@ class Gallery(PreviewDemand):
         now_s = self._created_s[source] = time.monotonic()
         self._newest[source] = Thumbnail(jpeg, self._images, frame, pts_s, now_s)
 
-    def add_events(self, time_s: float, events: Sequence[Event], jpeg: bytes | None) -> None:
-        """Store the events of one frame, with its image."""
-        new = [GalleryEvent(next(self._numbers), time_s, event, jpeg) for event in events]
+    def add_events(
+        self, time_s: float, events: Sequence[Event], jpeg: bytes | None, boxes: Sequence[Box | None] = ()
+    ) -> None:
+        """Store the events of one frame, with its image and the boxes of their objects."""
+        event_boxes = itertools.zip_longest(events, boxes)
+        new = [GalleryEvent(next(self._numbers), time_s, event, jpeg, box) for event, box in event_boxes]
         self._events.extend(new)
         if self.on_events is not None:
             self.on_events(new)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from streamkit.core.data import Detections, Event
-from streamkit.runtime.preview.demand import PreviewReceiver
+from streamkit.runtime.preview.demand import Box, PreviewReceiver
 
 _LATE_S = 1.0
 """How long the events of a batch, and of those behind it, wait for its images."""
@@ -41,14 +41,15 @@ class ShownBatch:
 
     Attributes:
         watched: row, source, index and PTS in seconds of each watched frame.
-        events: row, time in seconds since 1970 and events of each frame with events; the row of a failed one is None.
+        events: row, time in seconds since 1970, events and the boxes of their objects, of each frame with events; the
+            row of a failed one is None.
         images: the images of some of the rows.
         jpegs: JPEG files by row, once they are made; None while they are awaited.
         added_s: when it was added, in monotonic seconds.
     """
 
     watched: list[tuple[int, str, int, float]] = field(default_factory=list)
-    events: list[tuple[int | None, float, list[Event]]] = field(default_factory=list)
+    events: list[tuple[int | None, float, list[Event], list[Box | None]]] = field(default_factory=list)
     images: SmallImages | None = None
     jpegs: dict[int, bytes] | None = None
     added_s: float = 0.0
@@ -92,5 +93,5 @@ class OrderedDelivery:
             self.under_way.discard(source)
             if row in jpegs and source in self._gallery.requested:  # or it was removed meanwhile
                 self._gallery.put(source, jpegs[row], index, pts_s)
-        for event_row, time_s, events in shown.events:
-            self._gallery.add_events(time_s, events, None if event_row is None else jpegs.get(event_row))
+        for event_row, time_s, events, boxes in shown.events:
+            self._gallery.add_events(time_s, events, None if event_row is None else jpegs.get(event_row), boxes)

@@ -7,6 +7,7 @@ no frame. Monotonic clocks agree in all processes of one machine.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
@@ -21,7 +22,7 @@ from streamkit.core.logs import LogOnce
 from streamkit.runtime.execution.future import start
 from streamkit.runtime.multiprocess.frame_ipc import portable
 from streamkit.runtime.multiprocess.messages import GalleryEvents, PreviewImage
-from streamkit.runtime.preview.demand import EVENT_IMAGES_PER_S, IMAGES_PER_S, PreviewDemand
+from streamkit.runtime.preview.demand import EVENT_IMAGES_PER_S, IMAGES_PER_S, Box, PreviewDemand
 from streamkit.runtime.preview.gallery import KEEP, Gallery
 from streamkit.runtime.preview.remote_live import RemoteLive
 
@@ -58,7 +59,7 @@ class RemoteGallery(PreviewDemand):
         self._send = send
         self.live = RemoteLive(send)
         self._images: dict[str, tuple[bytes, int, float]] = {}
-        self._events: deque[tuple[float, Event, bytes | None]] = deque(maxlen=keep)
+        self._events: deque[tuple[float, Event, bytes | None, Box | None]] = deque(maxlen=keep)
         self._changed = threading.Condition()
         self._closed = threading.Event()
         self._warn = LogOnce(logger.warning)
@@ -76,9 +77,12 @@ class RemoteGallery(PreviewDemand):
             self._images[source] = (jpeg, frame, pts_s)
             self._changed.notify()
 
-    def add_events(self, time_s: float, events: Sequence[Event], jpeg: bytes | None) -> None:
-        """Send the events of one frame, with its image."""
-        sent = [(time_s, self._plain(event), jpeg) for event in events]
+    def add_events(
+        self, time_s: float, events: Sequence[Event], jpeg: bytes | None, boxes: Sequence[Box | None] = ()
+    ) -> None:
+        """Send the events of one frame, with its image and the boxes of their objects."""
+        event_boxes = itertools.zip_longest(events, boxes)
+        sent = [(time_s, self._plain(event), jpeg, box) for event, box in event_boxes]
         with self._changed:
             self._events.extend(sent)
             self._changed.notify()
@@ -154,8 +158,8 @@ class GalleryRelay:
                 if self._gallery.watched(source, now_s):  # it may be late, or of a source that was removed
                     self._gallery.put(source, jpeg, frame, pts_s)
             case GalleryEvents(events):
-                for time_s, event, image in events:
-                    self._gallery.add_events(time_s, [event], image)
+                for time_s, event, image, box in events:
+                    self._gallery.add_events(time_s, [event], image, [box])
         if now_s >= self._discarded_s + _DISCARD_EVERY_S:
             self._discarded_s = now_s
             self._gallery.discard_unwatched(now_s)

@@ -28,7 +28,7 @@ from streamkit.core.yaml_tree import YamlNode
 from streamkit.io.still_images import jpeg
 from streamkit.runtime.execution.graph_outputs import FrameListener
 from streamkit.runtime.execution.lane import blank_batch
-from streamkit.runtime.preview.demand import PreviewReceiver
+from streamkit.runtime.preview.demand import Box, PreviewReceiver
 from streamkit.runtime.preview.ordered_delivery import OrderedDelivery, ShownBatch, SmallImages
 from streamkit.runtime.preview.record_queue import RecordQueue
 
@@ -111,14 +111,15 @@ class Preview(BatchStage, name="preview"):
         rows = {row for row, *_ in shown.watched}
         for row, frame in enumerate(batch.frames):
             if frame.events and (events := self._stage_events(frame)):
-                shown.events.append((row, frame.time_s or time.time(), events))
+                boxes = event_boxes(batch, row, events)
+                shown.events.append((row, frame.time_s or time.time(), events, boxes))
                 if room and len(rows) < _MAX_IMAGES and self.gallery.wants_event(frame.source, now_s):
                     rows.add(row)
                 else:
                     self.context.counters.add("event images left out")
         for frame in batch.failed:
             if events := self._stage_events(frame):
-                shown.events.append((None, frame.time_s or time.time(), events))
+                shown.events.append((None, frame.time_s or time.time(), events, []))
         if shown.watched or shown.events:
             self._deliver(shown, batch, sorted(rows))
         else:
@@ -216,6 +217,24 @@ class Preview(BatchStage, name="preview"):
     def _count_failed(self) -> None:
         if failed := sum(self._background.results()):
             self.context.counters.add(_FAILED, failed)
+
+
+def event_boxes(batch: Batch, row: int, events: Sequence[Event]) -> list[Box | None]:
+    """The box of each event's object as shares of the frame; None for events without an object in the frame."""
+    frame = batch.frames[row]
+    boxes: dict[int, Box] = {}
+    wanted = {event.track_id for event in events if event.track_id is not None}
+    if wanted:
+        size = np.array([frame.width, frame.height] * 2, np.float64)
+        for name in batch.tables:
+            table = batch.table(name)
+            tracks = table.track_id
+            if tracks is None:
+                continue
+            for place in np.flatnonzero((table.batch_row == row) & np.isin(tracks, list(wanted))):
+                x1, y1, x2, y2 = np.clip(table.xyxy[place] / size, 0, 1).round(4).tolist()
+                boxes.setdefault(int(tracks[place]), (x1, y1, x2, y2))
+    return [None if event.track_id is None else boxes.get(event.track_id) for event in events]
 
 
 def preview_graph(

@@ -7,6 +7,7 @@ const PATHS = {
   home: "M4 4h7v7H4zM13 4h7v7h-7zM4 13h7v7H4zM13 13h7v7h-7z",
   live: "M3 6h13v12H3zM16 10l5-3v10l-5-3",
   events: "M5 6h14M5 12h14M5 18h9",
+  review: "M4 12l5 5L20 6M4 5h8M4 20h16",
   charts: "M4 20V10M10 20V4M16 20v-7M21 20H3",
   counts: "M4 20V12h3v8M10.500 20V5h3v15M17 20v-6h3v6M3 20h18",
   zones: "M5 8l8-4 6 7-4 8-9-2z",

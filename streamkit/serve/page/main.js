@@ -1,5 +1,6 @@
 // Polls the server and updates the page; reports when the server does not respond, and recovers when it does.
 
+import { watchAlerts } from "./alerts.js";
 import { Trouble, get } from "./api.js";
 import { setClock } from "./clock.js";
 import { assignColors } from "./colors.js";
@@ -26,7 +27,10 @@ async function look() {
   const sources = await get("/api/v1/sources");
   setClock(status.time_s);
   assignColors(sources.map((/** @type {import("./types").SourceView} */ { id }) => id));
-  if (!routed) await beginRouting(); // once the page may read: a view loads its own data
+  if (!routed) {
+    await beginRouting(); // once the page may read: a view loads its own data
+    watchAlerts();
+  }
   routed = true;
   showSources(sources, status.records.length > 0);
   if (status.last_event !== last) {

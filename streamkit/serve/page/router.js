@@ -1,5 +1,6 @@
 // Shows the view that the address names, as #/events?source=gate, and passes the state of the pipeline to it.
 
+import { setTitle } from "./alerts.js";
 import { $, make } from "./dom.js";
 import { icon } from "./icons.js";
 import { t } from "./strings.js";
@@ -43,7 +44,7 @@ async function show() {
     if (link.dataset.view === view.name) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  document.title = view === views[0] ? "streamkit" : `${view.title} · streamkit`;
+  setTitle(view === views[0] ? "streamkit" : `${view.title} · streamkit`);
   unfold(false);
   const root = $("view");
   root.replaceChildren();

@@ -11,12 +11,14 @@ import events from "./strings/en/events.js";
 import live from "./strings/en/live.js";
 import logs from "./strings/en/logs.js";
 import pipeline from "./strings/en/pipeline.js";
+import review from "./strings/en/review.js";
 import sources from "./strings/en/sources.js";
 import zones from "./strings/en/zones.js";
 
 /** @type {Record<string, string>} */
 const TEXTS = {
-  ...access, ...alarms, ...charts, ...common, ...config, ...controls, ...counts, ...events, ...live, ...logs, ...pipeline, ...sources,
+  ...access, ...alarms, ...charts, ...common, ...config, ...controls, ...counts, ...events, ...live, ...logs, ...pipeline, ...review,
+  ...sources,
   ...zones,
 };
 

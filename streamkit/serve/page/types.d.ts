@@ -87,10 +87,7 @@ export interface CountsView {
 }
 
 export interface Credentials {
-  token?: string;
-  name?: string;
-  password?: string;
-  new_password?: string;
+  token: string;
 }
 
 export interface CsvLine {
@@ -180,12 +177,6 @@ export interface LogMessage {
   request_id: string;
 }
 
-export interface NewPerson {
-  name: string;
-  role: "viewer" | "operator" | "admin";
-  groups?: string[] | null;
-}
-
 export interface NewSource {
   id: string;
   uri: string;
@@ -195,7 +186,6 @@ export interface NewSource {
 export interface NewToken {
   name: string;
   role: "viewer" | "operator" | "admin";
-  groups?: string[] | null;
 }
 
 export interface OccupancyView {
@@ -208,31 +198,9 @@ export interface OccupancyView {
   peak_today: number;
 }
 
-export interface OneTimePassword {
-  name: string;
-  password: string;
-}
-
-export interface PasswordChange {
-  password: string;
-  new_password: string;
-}
-
-export interface PersonRights {
-  role: "viewer" | "operator" | "admin";
-  groups?: string[] | null;
-}
-
-export interface PersonView {
-  name: string;
-  role: "viewer" | "operator" | "admin";
-  groups: string[] | null;
-  origin: string;
-  created_s: number;
-  created_by: string;
-  one_time: boolean;
-  seen_s: number | null;
-  sessions: number;
+export interface OpenCounts {
+  alert: Record<string, number>;
+  notice: Record<string, number>;
 }
 
 export interface PipelineProblem {
@@ -262,6 +230,45 @@ export interface RaisedAlarm {
   since_s: number;
   text: string;
   acknowledged: boolean;
+}
+
+export interface ReviewChange {
+  reviewed?: boolean | null;
+  kept?: boolean | null;
+  comment?: string | null;
+}
+
+export interface ReviewDetail {
+  item: ReviewView;
+  events: number[];
+}
+
+export interface ReviewView {
+  id: number;
+  source: string;
+  name: string;
+  stage: string;
+  kind: string;
+  label: string | null;
+  track_id: number | null;
+  severity: "alert" | "notice";
+  text: string;
+  started_s: number;
+  ended_s: number;
+  events: number;
+  number: number;
+  image: boolean;
+  box: [number, number, number, number] | null;
+  path: [number, number, number][];
+  reviewed_by: string | null;
+  reviewed_s: number | null;
+  kept: boolean;
+  comment: string;
+}
+
+export interface ReviewedItems {
+  ids: number[];
+  reviewed?: boolean;
 }
 
 export interface SeriesValues {
@@ -333,10 +340,6 @@ export interface SignedIn {
   signed_in: boolean;
   name: string;
   role: string;
-  groups: string[] | null;
-  has_password: boolean;
-  people: boolean;
-  provider: string;
 }
 
 export interface SourceOption {
@@ -468,7 +471,6 @@ export interface TokenView {
   created_s: number | null;
   created_by: string;
   sessions: number;
-  groups: string[] | null;
 }
 
 export interface ValidationError {

@@ -110,6 +110,8 @@ async def _with_token(access: Access, token: str, request: Request) -> Identity:
 async def _with_password(access: Access, credentials: api_models.Credentials, request: Request) -> Identity:
     person = await _verified(access, credentials.name, credentials.password, request)
     if person is None:
+        if access.has_person(credentials.name):  # what is no name may be a password in the wrong field
+            note(request, credentials.name)
         raise RequestRejected(401, _WRONG_PASSWORD)
     if person.one_time_until_s is not None:
         if not credentials.new_password:

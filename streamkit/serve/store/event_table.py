@@ -14,13 +14,14 @@ from streamkit.core.data import Event
 from streamkit.core.records import as_json
 from streamkit.core.sentences import event_label, plain, sentence
 from streamkit.runtime.preview.gallery import GalleryEvent
+from streamkit.serve.store.review_table import KEPT_EVENTS, clean, remove_without_events
 
 _COLUMNS = "e.number, time_s, source, stage, kind, frame, pts_s, track_id, data, clip, clip_s, snapshot"
 _MAX_WORDS = 2000  # characters of an event's data that can be searched
 _MAX_DATA = 100_000  # bytes of an event's data
 _IN_SOURCES = "source IN (SELECT value FROM json_each(?))"
 _TERM = re.compile(r"\w+")
-_IMAGES = 50  # removed at once
+_IMAGES = 10  # removed at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,15 +145,15 @@ def add_event(connection: sqlite3.Connection, gallery_event: GalleryEvent, image
     row = (
         gallery_event.number,
         float(gallery_event.time_s),
-        _clean(event.source),
-        _clean(event.stage),
-        _clean(event.kind),
+        clean(event.source),
+        clean(event.stage),
+        clean(event.kind),
         int(event.frame),
         float(event.pts_s),
         None if track is None else int(track),
-        None if label is None else _clean(label),
+        None if label is None else clean(label),
         _data_text(event),
-        _clean(words(event)),
+        clean(words(event)),
         image,
     )
     marks = ", ".join("?" * len(row))
@@ -166,11 +167,6 @@ def add_event(connection: sqlite3.Connection, gallery_event: GalleryEvent, image
 def add_image(connection: sqlite3.Connection, id_: int, jpeg: bytes) -> None:
     """Insert an image; its id is the number of its first event."""
     connection.execute("INSERT OR IGNORE INTO images VALUES (?, ?)", (id_, jpeg))
-
-
-def _clean(value: Any) -> str:
-    """Text that UTF-8 has."""
-    return str(value).encode("utf-8", "replace").decode()
 
 
 def _data_text(event: Event) -> str:
@@ -267,19 +263,29 @@ def last_of_node(connection: sqlite3.Connection, node: str) -> int:
 
 
 def remove_before(connection: sqlite3.Connection, time_s: float) -> tuple[int, int]:
-    """Remove events and images that are older; return how many of each."""
-    events = connection.execute("DELETE FROM events WHERE time_s < ?", (time_s,)).rowcount
-    first = "(SELECT COALESCE(MIN(number), 9e18) FROM events)"  # an image has the number of its first event
-    images = connection.execute(f"DELETE FROM images WHERE id < {first}").rowcount
+    """Remove events and images that are older, but for those of kept items; return how many of each."""
+    events = connection.execute(
+        f"DELETE FROM events WHERE time_s < ? AND number NOT IN ({KEPT_EVENTS})", (time_s,)
+    ).rowcount
+    # an image has the number of its first event
+    first = f"(SELECT COALESCE(MIN(number), 9e18) FROM events WHERE number NOT IN ({KEPT_EVENTS}))"
+    shown = "(SELECT image FROM events WHERE image IS NOT NULL)"
+    images = connection.execute(f"DELETE FROM images WHERE id < {first} AND id NOT IN {shown}").rowcount
     return events, images
 
 
 def remove_oldest(connection: sqlite3.Connection) -> Iterator[tuple[int, int]]:
-    """Remove the oldest images and, when none is left, the oldest events; yield how many of each after each step."""
-    oldest = "DELETE FROM {0} WHERE {1} IN (SELECT {1} FROM {0} ORDER BY {1} LIMIT ?)"
-    while images := connection.execute(oldest.format("images", "id"), (_IMAGES,)).rowcount:
+    """Remove the oldest images and, when none is left, the oldest events; yield how many of each after each step.
+
+    Those of kept review items stay.
+    """
+    kept_images = f"SELECT image FROM events WHERE image IS NOT NULL AND number IN ({KEPT_EVENTS})"
+    oldest = "DELETE FROM {0} WHERE {1} IN (SELECT {1} FROM {0} WHERE {1} NOT IN ({2}) ORDER BY {1} LIMIT ?)"
+    while images := connection.execute(oldest.format("images", "id", kept_images), (_IMAGES,)).rowcount:
         yield 0, images
-    while left := connection.execute("SELECT COUNT(*) FROM events").fetchone()[0]:
-        events = connection.execute(oldest.format("events", "number"), (max(1, left // 10),)).rowcount
+    removable = f"SELECT COUNT(*) FROM events WHERE number NOT IN ({KEPT_EVENTS})"
+    while left := connection.execute(removable).fetchone()[0]:
+        events = connection.execute(oldest.format("events", "number", KEPT_EVENTS), (max(1, left // 10),)).rowcount
+        remove_without_events(connection)
         connection.execute("INSERT INTO event_words (event_words) VALUES ('optimize')")  # its words still take room
         yield events, 0

@@ -12,8 +12,9 @@ import logging
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from streamkit.core.counters import Counters
 from streamkit.core.data import Event
@@ -21,11 +22,12 @@ from streamkit.core.errors import StreamkitError, describe
 from streamkit.core.logs import LogOnce
 from streamkit.runtime.execution.future import PeriodicTimer
 from streamkit.runtime.preview.gallery import Gallery, GalleryEvent
-from streamkit.serve.store import count_table, event_table, sample_table
+from streamkit.serve.store import count_table, event_table, review_table, sample_table
 from streamkit.serve.store.count_table import CountedArea, CountSeries, CountTally, ZoneOccupancy
 from streamkit.serve.store.database import ServeDatabase, used_bytes
 from streamkit.serve.store.event_table import EventQuery, StoredEvent
 from streamkit.serve.store.media_links import MediaLinks
+from streamkit.serve.store.review_table import ReviewItem, ReviewQuery, Severity
 from streamkit.serve.store.sample_table import MetricSample, MetricSeries
 
 logger = logging.getLogger(__name__)
@@ -44,6 +46,7 @@ _MAX_OTHERS = 5000
 _BATCH = 1000  # events of one transaction
 _BAD = (ValueError, TypeError, OverflowError, sqlite3.InterfaceError, sqlite3.ProgrammingError)
 
+_Result = TypeVar("_Result")
 Sampler = Callable[[], Sequence[MetricSample]]
 
 
@@ -63,6 +66,7 @@ class ServeStore:
     Attributes:
         counts: what was lost, because it could not be written in time, and what was removed, by cause.
         problem: why the file cannot be written at present; empty if it can.
+        on_alert: called with each new alert on the thread that writes; it must be quick.
 
     Raises:
         OutputError: the folder cannot be used.
@@ -88,6 +92,8 @@ class ServeStore:
         self._events: deque[GalleryEvent] = deque()
         self._samples: deque[tuple[float, Sequence[MetricSample]]] = deque()
         self._tally = CountTally()
+        self._severities: Mapping[tuple[str, str], Severity] = {}
+        self.on_alert: Callable[[ReviewItem], None] | None = None
         self._gallery: Gallery | None = None
         self._links = MediaLinks()
         self._connection: sqlite3.Connection | None = None
@@ -115,6 +121,10 @@ class ServeStore:
     def set_stages(self, recorders: Collection[str], snapshooters: Collection[str]) -> None:
         """Set the ids of the stages that write clips, and of those that write snapshots."""
         self._links = MediaLinks(recorders, snapshooters)
+
+    def set_severities(self, severities: Mapping[tuple[str, str], Severity]) -> None:
+        """Set how severe the events of rules are, by the stage's id and the rule's name."""
+        self._severities = severities
 
     def masked_from(self, hidden: str) -> int:
         """The number of the first event whose image hides what images are to hide now.
@@ -210,11 +220,14 @@ class ServeStore:
         events = [self._events[place] for place in range(min(len(self._events), _BATCH))]
         samples = list(self._samples)
         mask = (self._masked_from, self._hidden) if self._mask_unwritten else None
+        alerts: list[int] = []
         with self._open() as connection:
             for event in events:
                 try:
                     event_table.add_event(connection, event, self._image_id(connection, event))
                     self._links.link(connection, event)
+                    if (alert := review_table.add_event(connection, event, self._severities)) is not None:
+                        alerts.append(alert)
                     sample_table.add_samples(connection, event.time_s, _counts(event.event))
                 except _BAD as error:
                     self.counts.add("events lost: not storable")
@@ -226,11 +239,20 @@ class ServeStore:
             self._tally.add_up()
             self._tally.write(connection)
         self._tally.written()
+        self._announce(alerts)
         if mask == (self._masked_from, self._hidden):
             self._mask_unwritten = False
         for queue, written in ((self._events, events), (self._samples, samples)):
             for _ in written:
                 queue.popleft()
+
+    def _announce(self, alerts: Sequence[int]) -> None:
+        """Pass new alerts on, once they are on the disk."""
+        if self.on_alert is None:
+            return
+        for id_ in alerts:
+            if (item := review_table.item_of(self._open(), id_)) is not None:
+                self.on_alert(item)
 
     def _image_id(self, connection: sqlite3.Connection, event: GalleryEvent) -> int | None:
         """The id of an event's image, which the events of one frame share."""
@@ -246,6 +268,7 @@ class ServeStore:
         now_s = time.time()
         connection = self._open()
         with connection:
+            review_table.remove_before(connection, now_s - self._keep_events_s)
             self._removed("age", *event_table.remove_before(connection, now_s - self._keep_events_s))
             sample_table.thin(connection, now_s)
             count_table.remove_before(connection, now_s - count_table.KEEP_S)
@@ -325,6 +348,38 @@ class ServeStore:
     def occupancy(self) -> list[ZoneOccupancy]:
         """The latest number of objects in each zone since the server started."""
         return self._tally.occupancy()
+
+    def review(self, query: ReviewQuery, limit: int) -> list[ReviewItem]:
+        """The latest review items that match, newest first."""
+        with self._reading() as connection:
+            return review_table.find_items(connection, query, limit)
+
+    def review_item(self, id_: int) -> ReviewItem | None:
+        """A review item; None if there is none with this id."""
+        with self._reading() as connection:
+            return review_table.item_of(connection, id_)
+
+    def review_events(self, id_: int) -> list[int]:
+        """The numbers of the events of a review item, ascending."""
+        with self._reading() as connection:
+            return review_table.events_of(connection, id_)
+
+    def count_open(self) -> dict[str, dict[str, int]]:
+        """How many items nobody has reviewed, by severity and source."""
+        with self._reading() as connection:
+            return review_table.count_open(connection)
+
+    def change(self, write: Callable[[sqlite3.Connection], _Result]) -> _Result:
+        """Write what a person changes, at once.
+
+        Raises:
+            StoreUnreadable: the file cannot be written.
+        """
+        try:
+            with contextlib.closing(self._database.connect()) as connection, connection:
+                return write(connection)
+        except sqlite3.Error as error:
+            raise StoreUnreadable(f"{self._database.path} cannot be written: {describe(error)}") from None
 
     def last_of_node(self, node: str) -> int:
         """The number that the latest event of a cluster's node has there: `node_event` of its data; 0 if none."""

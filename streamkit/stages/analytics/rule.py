@@ -7,7 +7,7 @@ import logging
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import field
-from typing import Annotated, Any, Required
+from typing import Annotated, Any, Literal, Required
 
 from streamkit.core.data import Batch
 from streamkit.core.stage import Seconds, stage
@@ -29,6 +29,7 @@ class RuleOptions(OptionGroup, total=False):
         clear_for: how long that must hold.
         cooldown: how long after that the rule is not raised again.
         schedule: when the rule is active.
+        severity: how the page shows what it raises.
     """
 
     when: Required[str]
@@ -36,6 +37,7 @@ class RuleOptions(OptionGroup, total=False):
     clear_for: Seconds
     cooldown: Seconds
     schedule: Schedule
+    severity: Literal["alert", "notice"]
 
 
 @stage("rule", reads="detections", writes="events", emits=("raised", "cleared"), has_rules=True)
@@ -66,6 +68,10 @@ class RuleStage(SlotStage):
         'weekdays, hours and time zone in which the rule is active, {days: [mon-fri], hours: "22:00-06:00", zone: '
         "Europe/Berlin}; outside the schedule nothing is raised, and raised rules are cleared.",
     ] = None
+    severity: Annotated[
+        Literal["alert", "notice"],
+        "how the page of `serve` shows what the rule raises: alerts ask for a person, notices do not.",
+    ] = "alert"
     rules: Annotated[
         dict[str, RuleOptions], "several rules by name, {crowd: {when: ..., clear: ...}, ...}, instead of `when`."
     ] = field(default_factory=dict)

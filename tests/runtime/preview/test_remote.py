@@ -278,7 +278,7 @@ def test_a_slow_parent_delays_no_worker_and_gets_the_newest():
         PreviewImage("gate", b"0", 0, 0.0),
         PreviewImage("gate", b"8", 8, 8 / 25),
         PreviewImage("door", b"1", 1, 0.04),
-        GalleryEvents([(100.0 + frame, event(frame), b"%d" % frame) for frame in (6, 7, 8)]),
+        GalleryEvents([(100.0 + frame, event(frame), b"%d" % frame, None) for frame in (6, 7, 8)]),
     ]
 
 
@@ -289,7 +289,7 @@ def test_events_are_sent_in_batches():
         remote.add_events(1.0, [event(frame)], None)
         time.sleep(0.01)
     remote.close()
-    assert [gallery_event.frame for message in received for _, gallery_event, _ in message.events] == list(range(20))
+    assert [gallery_event.frame for message in received for _, gallery_event, *_ in message.events] == list(range(20))
     assert len(received) <= 8
 
 
@@ -309,7 +309,7 @@ def test_events_are_sent_with_plain_values():
     unusual_event = Event(Paint.RED, "line", "gate", 0, 0.0, Paint.RED, data)
     remote.add_events(1.0, [unusual_event, event(3, bad=Silent())], None)
     remote.close()
-    (_, sent, _), (_, other, _) = (gallery_event for message in received for gallery_event in message.events)
+    (_, sent, *_), (_, other, *_) = (gallery_event for message in received for gallery_event in message.events)
     assert sent.data == {"at": np.float32(0.5), "paint": "red", "own": ["namespace(x=1)"]}
     assert [type(plain) for plain in (sent.kind, sent.track_id, sent.data["paint"])] == [str] * 3
     assert sent.key is None
@@ -375,10 +375,10 @@ def test_events_are_numbered_in_the_parent():
     gallery = Gallery()
     relay = GalleryRelay(gallery, lambda *_: None)
     gallery.add_events(1.0, [event(0, "pipeline")], None)
-    assert relay.handle(GalleryEvents([(2.0, event(1), b"jpeg"), (3.0, event(2), None)]))
+    assert relay.handle(GalleryEvents([(2.0, event(1), b"jpeg", (0.1, 0.2, 0.3, 0.4)), (3.0, event(2), None, None)]))
     entries = gallery.events(10)
-    assert [(entry.number, entry.time_s, entry.event.frame, entry.jpeg) for entry in entries] == [
-        (3, 3.0, 2, None),
-        (2, 2.0, 1, b"jpeg"),
-        (1, 1.0, 0, None),
+    assert [(entry.number, entry.time_s, entry.event.frame, entry.jpeg, entry.box) for entry in entries] == [
+        (3, 3.0, 2, None, None),
+        (2, 2.0, 1, b"jpeg", (0.1, 0.2, 0.3, 0.4)),
+        (1, 1.0, 0, None, None),
     ]

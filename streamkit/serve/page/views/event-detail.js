@@ -55,7 +55,7 @@ export function openDetail(box, event, on) {
  * @param {string} path
  * @returns {Promise<string | null>}
  */
-async function refusal(path) {
+export async function refusal(path) {
   try {
     const answer = await fetch(path, { headers: { range: "bytes=0-0" } });
     return answer.ok ? null : (await answer.json()).error;
@@ -69,7 +69,7 @@ async function refusal(path) {
  * @param {string} source
  * @param {HTMLElement} media
  */
-function clip(event, source, media) {
+export function clip(event, source, media) {
   const failed = make("p", { class: "message", role: "alert", hidden: true }, t("events.clip.failed"));
   const video = make("video", { controls: true, playsinline: true, preload: "auto", "aria-label": t("events.clip", { source: event.source }) });
   video.muted = true; // a browser starts a video by itself only without sound

@@ -19,6 +19,7 @@ import { t } from "../strings.js";
 export const VIEWS = [
   { name: "live", title: t("live.title"), load: () => import("./live.js") },
   { name: "home", title: t("home.title"), load: null },
+  { name: "review", title: t("review.title"), load: () => import("./review.js") },
   { name: "events", title: t("events.title"), load: () => import("./events.js") },
   { name: "alarms", title: t("alarms.title"), load: () => import("./alarms.js") },
   { name: "charts", title: t("charts.title"), load: () => import("./charts.js") },
