@@ -57,7 +57,7 @@ class Access:
 
     @property
     def private(self) -> bool:
-        """Whether people are configured, so that nobody reads without signing in."""
+        """Whether people are configured, so that reading needs a sign-in."""
         return self.external.oidc is not None or self.external.proxy is not None or bool(self.people())
 
     def tokens(self) -> list[KnownToken]:
@@ -88,7 +88,7 @@ class Access:
         return replace(identity, session=session.id)
 
     def with_headers(self, name: str, groups: Iterable[str]) -> Identity | None:
-        """The person whom the proxy names; None if the groups give no rights, or the name is somebody else's."""
+        """The person whom the proxy names; None if the groups give no rights, or the name is in use."""
         granted = self.external.granted(set(groups))
         if granted is None or not NAME.fullmatch(name) or self._is_used(name):
             return None
@@ -238,7 +238,7 @@ class Access:
         previous = self._people.with_key(key)
         renamed = previous is None or previous.name.casefold() != claims.name.casefold()
         if not NAME.fullmatch(claims.name) or (renamed and self._is_used(claims.name)):
-            raise SignInFailed("failed", f"the name {claims.name[:80]!r} is not allowed, or somebody else's here")
+            raise SignInFailed("failed", f"the name {claims.name[:80]!r} is not allowed, or in use here")
         created_s = previous.created_s if previous is not None else round(time.time(), 3)
         person = Person(key, claims.name, *granted, "", "provider", created_s, provider.issuer)
         return self._people.seen(person)

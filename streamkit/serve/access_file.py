@@ -152,7 +152,7 @@ def read_access(path: Path) -> AccessFile:
     if (access.oidc is None) == (access.proxy is None):
         raise ConfigError([root.problem("write either oidc or proxy: who signs people in beside this server")])
     if not access.grants:
-        raise ConfigError([root.problem("grants is missing: without it nobody may sign in; see docs/people.md")])
+        raise ConfigError([root.problem("grants is missing: it says what the groups may do; see docs/people.md")])
     return access
 
 

@@ -215,7 +215,7 @@ class Guard:
 
         Raises:
             TooManyGuesses: the address has to wait.
-            NotTheProxy: somebody else sends the header by which a proxy signs people in.
+            NotTheProxy: another client sends the header by which a proxy signs people in.
         """
         named = self._named_by_proxy(request)
         header, token = bearer(request.headers)

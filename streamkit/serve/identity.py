@@ -34,11 +34,11 @@ class Identity:
 
 
 IDENTITY: ContextVar[Identity | None] = ContextVar("identity", default=None)
-"""Who sent the request that is being served; None for nobody who is signed in, and outside of requests."""
+"""Who sent the request that is being served; None without a sign-in, and outside of requests."""
 
 
 def may_see(identity: Identity | None, source: SourceConfig | None) -> bool:
-    """Whether somebody may see a source; nobody with a limit sees one that is not there or has no group.
+    """Whether a client may see a source; with a limit, none that is not there or has no group.
 
     Args:
         identity: who; None for the server itself, and for readers without a sign-in where those may read.

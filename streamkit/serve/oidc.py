@@ -71,7 +71,7 @@ class _Pending:
 
 
 class Provider:
-    """A provider of OpenID Connect. It is asked when somebody signs in only.
+    """A provider of OpenID Connect. It is asked at sign-ins only.
 
     Args:
         options: the provider.
@@ -133,7 +133,7 @@ class Provider:
             browser: the secret of the browser's cookie; empty without one.
 
         Raises:
-            SignInFailed: why nobody is signed in.
+            SignInFailed: why the sign-in failed.
         """
         pending = self._pending.get(query.get("state", ""))
         if pending is None or not hmac.compare_digest(pending.browser, _digest(browser)):

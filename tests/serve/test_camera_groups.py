@@ -47,7 +47,8 @@ BODIES = {
     ("POST", "/api/v1/problems/acknowledge"): {"id": f"source_down:{HIDDEN}"},
     ("PATCH", "/api/v1/stages/{id}"): {"conf": 0.5},
     ("POST", "/api/v1/session"): {"token": "not a token of anybody"},
-    ("POST", "/api/v1/review/reviewed"): {"ids": [1]},
+    ("POST", "/api/v1/review/reviewed"): {"ids": ["REVIEW"]},
+    ("PATCH", "/api/v1/review/{id}"): {"kept": True},
 }
 OWN_TEST = {("POST", "/api/v1/sources"), ("POST", "/api/v1/sources.csv"), ("DELETE", "/api/v1/session")}
 
@@ -111,18 +112,23 @@ def sent(client, method, path, query, values, source):
     values = {"{id}": source, **values}
     if path.startswith("/api/v1/stages"):
         values["{id}"] = "detect"
+    if path.startswith("/api/v1/review"):
+        values["{id}"] = values["{review}"]
     target = re.sub(r"\{\w+\}", lambda name: str(values.get(name[0], "lost")), path)
     params = dict.fromkeys(query & {"source"}, source)
     now_s = 1_000_000_000.0
     params |= {name: bound for name, bound in (("from", now_s), ("to", now_s + 60)) if name in query}
     text = orjson.dumps(BODIES.get((method, path))).decode().replace(HIDDEN, source)
+    text = text.replace('"REVIEW"', str(values["{review}"]))
     body = None if text == "null" else json.loads(text)
     return client.request(method, target, params=params, json=body)
 
 
-def neutral(answer, source):
-    """A response without the id that was asked for, and what differs in each."""
+def neutral(answer, source, *numbers):
+    """A response without the id or numbers that were asked for, and what differs in each."""
     text = re.sub(r'"(request_id|time_s|created_s)":\s*("[^"]*"|[\d.]+)', "", answer.text)
+    for number in numbers:
+        text = re.sub(rf"\b{number}\b", "N", text)
     return answer.status_code, re.sub(re.escape(source), "ID", text)
 
 
@@ -137,6 +143,8 @@ def read_for(opened, seconds):
 
 def test_what_names_a_hidden_camera_is_answered_as_if_there_were_none(server, limited):
     number = hidden_event(server)
+    hidden_items = server.client.get("/api/v1/review", params={"source": HIDDEN}).json()
+    item = hidden_items[0]["id"]
     paths = 0
     for method, path, query in operations(server):
         if (method, path) in OWN_TEST or not ("{" in path or "source" in query or (method, path) in BODIES):
@@ -144,19 +152,19 @@ def test_what_names_a_hidden_camera_is_answered_as_if_there_were_none(server, li
         if method == "GET" and "{" not in path and "source" not in query:
             continue
         paths += 1
-        hidden = sent(limited, method, path, query, {"{number}": number, "{stage}": "heatmap"}, HIDDEN)
-        absent = sent(limited, method, path, query, {"{number}": 9**15, "{stage}": "heatmap"}, ABSENT)
-        there = neutral(hidden, HIDDEN)
-        assert (there[0], there[1].replace(str(number), "N")) == (
-            absent.status_code,
-            neutral(absent, ABSENT)[1].replace(str(9**15), "N"),
-        ), (method, path)
+        there = {"{number}": number, "{review}": item, "{stage}": "heatmap"}
+        hidden = sent(limited, method, path, query, there, HIDDEN)
+        nowhere = {"{number}": 9**15, "{review}": 9**15, "{stage}": "heatmap"}
+        absent = sent(limited, method, path, query, nowhere, ABSENT)
+        assert neutral(hidden, HIDDEN, number, item) == neutral(absent, ABSENT, 9**15), (method, path)
         if "{id}" in path and "stages" not in path and "sessions" not in path:
             assert hidden.status_code == 404, (method, path)
         if "{number}" in path:
             assert hidden.status_code == 404, (method, path)
     assert paths > 25
     assert server.source(HIDDEN)["state"] == "running"
+    item_now = server.client.get(f"/api/v1/review/{item}").json()["item"]
+    assert (item_now["kept"], item_now["reviewed_by"]) == (False, None)
 
 
 def test_no_answer_has_anything_of_hidden_cameras(server, limited):
@@ -171,7 +179,7 @@ def test_no_answer_has_anything_of_hidden_cameras(server, limited):
         assert not [secret for secret in SECRETS if secret in answer.text], (path, answer.text[:2000])
         assert answer.status_code in (200, 403), path
     names = "sources sources.csv status problems alarms alarms/history events events/names events/timeline series"
-    names += " logs counts counts.csv occupancy heatmaps config audit shapes"
+    names += " review review/open logs counts counts.csv occupancy heatmaps config audit shapes"
     assert {f"/api/v1/{name}" for name in names.split()} - {"/api/v1/audit"} | {"/metrics"} <= revealing
 
 
@@ -308,14 +316,14 @@ def test_only_sources_of_the_groups_are_seen():
     def source(group):
         return SimpleNamespace(details=SourceDetails(group=group))
 
-    nobody = Identity("a", "viewer", "key", groups=frozenset())
+    no_groups = Identity("a", "viewer", "key", groups=frozenset())
     guard = Identity("a", "viewer", "key", groups=frozenset({"yard"}))
     everything = Identity("a", "viewer", "key")
     seen = [
         (identity, group, may_see(identity, None if group is None else source(group)))
-        for identity, group in itertools.product((nobody, guard, everything, None), ("yard", "vault", "", None))
+        for identity, group in itertools.product((no_groups, guard, everything, None), ("yard", "vault", "", None))
     ]
-    assert [group for identity, group, sees in seen if sees and identity is nobody] == []
+    assert [group for identity, group, sees in seen if sees and identity is no_groups] == []
     assert [group for identity, group, sees in seen if sees and identity is guard] == ["yard"]
     assert [group for identity, group, sees in seen if sees and identity in (everything, None)] == [
         *("yard", "vault", "", None),

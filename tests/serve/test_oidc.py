@@ -100,7 +100,7 @@ def test_the_next_sign_in_has_the_new_groups_and_keeps_the_person(server, browse
     assert [person["name"] for person in server.client.get("/api/v1/people").json()] == ["anna.b"]
 
 
-def test_nobody_reads_without_signing_in(server):
+def test_reading_needs_a_sign_in(server):
     assert server.open.get("/api/v1/sources").status_code == 401
 
 
@@ -144,7 +144,7 @@ def test_the_name_of_another_person_is_not_taken(server, browser, provider):
     ],
     ids=str,
 )
-def test_a_wrong_id_token_signs_nobody_in(server, browser, provider, spoil):
+def test_a_wrong_id_token_is_refused(server, browser, provider, spoil):
     provider.spoil = spoil
     assert failure(sign_in(browser)) == "failed"
     assert not browser.get("/api/v1/session").json()["signed_in"]

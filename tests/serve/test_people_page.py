@@ -31,7 +31,7 @@ def server(root):
 
 
 @pytest.fixture(autouse=True)
-def nobody(server):
+def no_people(server):
     yield
     for person in server.client.get("/api/v1/people").json():
         server.client.delete(f"/api/v1/people/{person['name']}")
@@ -55,7 +55,7 @@ def test_a_person_is_created_and_signs_in(open_page, server):
 
     anna = open_page(token="", viewport=PHONE)
     login = anna.locator("#login")
-    expect(login).to_be_visible()  # nobody reads without signing in
+    expect(login).to_be_visible()
     login.get_by_label("Name").fill("anna")
     login.get_by_label("Password", exact=True).fill(password)
     shoot(anna, "people-login")

@@ -148,7 +148,7 @@ def _view(engine: ServeEngine, item: ReviewItem) -> ReviewView:
 
 
 def _open(engine: ServeEngine) -> OpenCounts:
-    """The items of visible sources that nobody has reviewed."""
+    """The items of visible sources that have not been reviewed."""
     counts = engine.store.count_open()
     visible = engine.rights.visible()
     if visible is not None:

@@ -29,7 +29,7 @@ export default {
   "own.changed": "The password was changed; your other browsers were signed out.",
 
   "people.title": "People",
-  "people.about": "People sign in with their name. As long as there are some, nobody reads without signing in, also on this machine.",
+  "people.about": "People sign in with their name. As long as there are some, reading needs a sign-in on this machine too.",
   "people.name": "Name",
   "people.role": "Role",
   "people.groups": "Cameras",
