@@ -12,8 +12,6 @@ from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from annotated_types import Len
-from pydantic import TypeAdapter, ValidationError
-
 from streamkit.core.errors import ConfigError, Problem
 from streamkit.core.yaml_tree import YamlNode, load_file
 from streamkit.serve.api_models import RequestBody
@@ -136,6 +134,8 @@ def read_access(path: Path) -> AccessFile:
     Raises:
         ConfigError: with every problem of the file, or because others may write it.
     """
+    from pydantic import TypeAdapter, ValidationError
+
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
     except OSError as error:
