@@ -8,14 +8,15 @@
 Prints HOTA, IDF1, MOTA and switches for each method on drawn scenes with still and with moving cameras, on TUD-Campus
 where the test data is (`$STREAMKIT_TEST_DATA`), and on every sequence with ground truth in the folders of `--data`:
 MOT17, MOT20, DanceTrack, SportsMOT and SoccerNet as they are published, in the form of MOTChallenge. Detections are the
-sequence's `det/det.txt`, or a file of that form in `--detections`. A package that is not installed is left out, and the
-output says so; `--python` names the interpreter of an environment that has it. All options are at their defaults.
+sequence's `det/det.txt`, or a file of that form in `--detections`: NAME.txt, NAME/det.txt or NAME/det/det.txt.
+Sequences that come without, such as those of DanceTrack and SportsMOT, are tracked on the boxes of their ground truth,
+in a table of their own. A package that is not installed is left out, and the output says so; `--python` names the
+interpreter of an environment that has it. All options are at their defaults.
 """
 
 from __future__ import annotations
 
 import argparse
-import configparser
 import contextlib
 import io
 import json
@@ -24,7 +25,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
@@ -39,12 +39,20 @@ from support import mot, moving_cameras, scenes
 
 from benchmarks.peers import installed
 from benchmarks.performance_page import with_tables
-from streamkit.core.data import Batch, Color, Detections, Frame, Surface
+from benchmarks.tracked_sequences import (
+    SOURCE,
+    Recording,
+    UnreadablePicture,
+    campus,
+    filmed,
+    on_disk,
+    picture_files,
+    set_name,
+)
+from streamkit.core.data import Batch, Detections
 from streamkit.core.stage import Context
 from streamkit.core.version import __version__
-from streamkit.ops.color import from_rgb
 from streamkit.stages.analytics.track import Track
-from streamkit.testing.kit import detections
 from streamkit.tracking.methods import BUILT_IN
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "tracking-accuracy.md"
@@ -58,7 +66,6 @@ PEERS = {
 STILL_SEEDS = (1, 2, 3, 5, 7, 11, 13, 17, 21, 29)
 EVERY = (1, 2, 3, 5)
 BATCH = 16
-SOURCE = "camera"
 
 PEER_PROGRAM = """\
 import importlib.metadata, inspect, json, pathlib, sys
@@ -72,7 +79,10 @@ if tracker_class is None:
 tracker = tracker_class(frame_rate=round(float(fps)))
 update = getattr(tracker, "update_with_detections", None) or tracker.update
 takes_picture = "frame" in inspect.signature(update).parameters
-files = np.load(pictures, mmap_mode="r") if pictures.endswith(".npy") else sorted(pathlib.Path(pictures).glob("*.*"))
+if pictures.endswith(".npy"):
+    files = np.load(pictures, mmap_mode="r")
+elif pictures != "none":
+    files = pathlib.Path(pictures).read_text().splitlines()
 loaded = np.load(inputs)
 bounds = [0, *loaded["ends"].tolist()]
 tracks = []
@@ -85,7 +95,7 @@ for number, (begin, end) in enumerate(zip(bounds, bounds[1:])):
     if takes_picture and pictures != "none":
         if isinstance(files, list):
             import cv2
-            options["frame"] = cv2.imread(str(files[number]))
+            options["frame"] = cv2.imread(files[number])
         else:
             options["frame"] = np.ascontiguousarray(files[number][..., ::-1])
     tracked = update(boxes, **options)
@@ -94,111 +104,6 @@ for number, (begin, end) in enumerate(zip(bounds, bounds[1:])):
 np.save(output, np.array(tracks, float).reshape(-1, 6))
 print(json.dumps({"version": importlib.metadata.version(package)}))
 """
-
-
-@dataclass(frozen=True)
-class Recording:
-    """A sequence with detections and truth.
-
-    Attributes:
-        name: for messages.
-        fps: frames per second.
-        size: width and height.
-        rows: (n, 6) float64 for each frame, the detections: x1, y1, x2, y2, score and class.
-        truth: the true objects of each frame.
-        pictures: a folder of images, or an .npy file of RGB (n, h, w, 3) uint8; None without pictures.
-    """
-
-    name: str
-    fps: float
-    size: tuple[int, int]
-    rows: list[np.ndarray]
-    truth: list[mot.TruthFrame]
-    pictures: Path | None = None
-
-    def frames(self) -> Iterator[Frame]:
-        """The frames, each with its picture and detections."""
-        images = self._images()
-        labels = tuple(mot.LABELS)
-        for number, rows in enumerate(self.rows):
-            frame = Frame(SOURCE, number, number / self.fps, *self.size)
-            if images is not None:
-                frame.surface = Surface(from_rgb(next(images), Color()), Color())
-            names = [labels[int(class_id)] for class_id in rows[:, 5]]
-            frame.tables = {"detect": detections(rows[:, :4], rows[:, 4], label=names, labels=labels)}
-            yield frame
-
-    def _images(self) -> Iterator[np.ndarray] | None:
-        if self.pictures is None:
-            return None
-        if self.pictures.suffix == ".npy":
-            return iter(np.load(self.pictures, mmap_mode="r"))
-        import cv2
-
-        return (cv2.imread(str(path))[..., ::-1] for path in sorted(self.pictures.glob("*.*")))
-
-
-# ------------------------------------------------------------------------------------------------------- sequences
-
-
-def campus(data: Path) -> Recording:
-    """TUD-Campus with the detections supplied there."""
-    folder = data / "mot" / "TUD-Campus"
-    return Recording(
-        "TUD-Campus",
-        25,
-        (640, 480),
-        _rows(folder / "det" / "det.txt", 71),
-        mot.read_truth(folder / "gt" / "gt.txt", 71),
-    )
-
-
-def filmed(seed: int, kind: str, folder: Path) -> Recording:
-    """A drawn scene with a camera that moves in a way; its pictures go into the folder."""
-    scene = moving_cameras.moving_scene(kind, seed)
-    pictures = folder / "pictures.npy"
-    np.save(pictures, scene.pictures)
-    return Recording(
-        f"{kind} {seed}",
-        moving_cameras.FPS,
-        (moving_cameras.WIDTH, moving_cameras.HEIGHT),
-        moving_cameras.simulated_detections(scene.truth, seed),
-        [mot.truth_frame(record) for record in scene.truth],
-        pictures,
-    )
-
-
-def on_disk(folder: Path, pattern: str, detections_folder: Path | None) -> Iterator[Recording]:
-    """The sequences below a folder that have ground truth; says which have no detections."""
-    for info in sorted(folder.rglob("seqinfo.ini")):
-        place = info.parent
-        truth = place / "gt" / "gt.txt"
-        if not truth.is_file() or not place.match(pattern):
-            continue
-        detections_file = detections_folder / f"{place.name}.txt" if detections_folder else place / "det" / "det.txt"
-        if not detections_file.is_file():
-            print(f"{place.name}: left out, because there are no detections in {detections_file}; see --detections")
-            continue
-        section = configparser.ConfigParser()
-        section.read(info)
-        about = section["Sequence"]
-        count = int(about["seqLength"])
-        pictures = place / about.get("imDir", "img1")
-        yield Recording(
-            place.name,
-            float(about["frameRate"]),
-            (int(about["imWidth"]), int(about["imHeight"])),
-            _rows(detections_file, count),
-            mot.read_truth(truth, count),
-            pictures if pictures.is_dir() else None,
-        )
-
-
-def _rows(path: Path, count: int) -> list[np.ndarray]:
-    """The detections of a MOTChallenge file, all of one class."""
-    rows = mot.read(path)
-    boxes = np.column_stack([rows[:, 2:4], rows[:, 2:4] + rows[:, 4:6], rows[:, 6], np.zeros(len(rows))])
-    return [boxes[rows[:, 0] == number] for number in range(1, count + 1)]
 
 
 # --------------------------------------------------------------------------------------------------------- trackers
@@ -264,7 +169,12 @@ class Peers:
 
     def _run(self, package: str, name: str, recording: Recording, inputs: Path, output: Path) -> mot.Boxes | None:
         python = self._pythons[package]
-        places = [str(inputs), str(recording.pictures or "none"), str(recording.fps), str(output)]
+        pictures = recording.pictures
+        if pictures is not None and pictures.is_dir():
+            listed = output.with_name("pictures.txt")
+            listed.write_text("\n".join(str(path.resolve()) for path in picture_files(pictures)))
+            pictures = listed
+        places = [str(inputs), str(pictures or "none"), str(recording.fps), str(output)]
         command = [python, "-c", PEER_PROGRAM, package, name, *places]
         completed = subprocess.run(command, capture_output=True, text=True, check=False, cwd=output.parent)
         if completed.returncode:
@@ -285,7 +195,11 @@ def measured(recordings: Iterator[Recording], methods: dict[str, dict[str, Any]]
     pairs: dict[str, list[Any]] = {}
     for recording in recordings:
         with tempfile.TemporaryDirectory(prefix="streamkit-trackers-") as folder:
-            tracks = tracked(recording, methods) | peers.tracked(recording, Path(folder))
+            try:
+                tracks = tracked(recording, methods) | peers.tracked(recording, Path(folder))
+            except UnreadablePicture as error:
+                print(f"{recording.name}: left out: {error}")
+                continue
         for name, boxes in tracks.items():
             pairs.setdefault(name, []).append(mot.without_ignored(recording.truth, boxes))
         print(f"{recording.name}: {len(recording.rows)} frames", file=sys.stderr, flush=True)
@@ -331,6 +245,22 @@ def still_tables(seeds: Sequence[int]) -> tuple[str, str]:
     return table(pairs), table(thinned)
 
 
+def set_tables(folder: Path, options: argparse.Namespace, peers: Peers) -> Iterator[str]:
+    """A heading and a table for the sequences in a folder that have detections, and for those that have none."""
+    try:
+        recordings = list(on_disk(folder, options.only_matching, options.detections))
+    except FileNotFoundError as error:
+        sys.exit(f"--data {error}")
+    for oracle in (False, True):
+        same = [recording for recording in recordings if recording.oracle == oracle]
+        if same:
+            count = "a sequence" if len(same) == 1 else f"{len(same)} sequences"
+            boxes = "the boxes of the ground truth" if oracle else "detections"
+            heading = f"## {set_name(folder)}\n\nOn {boxes} of {count}:\n\n"
+            if pairs := measured(iter(same), METHODS, peers):
+                yield heading + table(pairs)
+
+
 def about(peers: Peers) -> str:
     """When the tables were measured, and with which versions."""
     today = date.today()
@@ -360,10 +290,7 @@ def main() -> None:
         tables["moving"] = moving_table(moving_cameras.SEEDS[: options.seeds], peers)
     if options.streets:
         tables["still"], tables["every"] = still_tables(STILL_SEEDS[: options.streets])
-    sets: list[str] = []
-    for folder in options.data:
-        if pairs := measured(on_disk(folder, options.only_matching, options.detections), METHODS, peers):
-            sets.append(f"## {folder.resolve().parent.name} {folder.name}\n\n{table(pairs)}")
+    sets = [part for folder in options.data for part in set_tables(folder, options, peers)]
     if sets:
         tables["sets"] = "\n".join(sets)
     if tables:

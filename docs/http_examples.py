@@ -50,6 +50,7 @@ def main() -> None:
             with served(PIPELINE, folder, path=folder / "pipeline.yaml") as server:
                 server.until(lambda: [event for event in server.client.get(f"{API}/events").json() if event["clip"]])
                 server.until(lambda: server.client.get(f"{API}/alarms").json()[0]["raised"])
+                server.until(lambda: server.client.get(f"{API}/review").json())
                 for path in ("occupancy", "heatmaps"):
                     server.until(lambda path=path: server.client.get(f"{API}/{path}").json())
                 examples = _record_examples(server)
@@ -77,8 +78,18 @@ def _record_examples(server: Any) -> dict[str, dict[str, Any]]:
         ask("GET", path)
     for path in ("problems", "alarms", "alarms/history", "logs", "events/names", "events/store", "audit"):
         ask("GET", f"{API}/{path}")
-    for path in ("counts", "occupancy", "heatmaps"):
+    for path in ("counts", "occupancy", "heatmaps", "review/open", "push"):
         ask("GET", f"{API}/{path}")
+    items = ask("GET", f"{API}/review", query="?limit=2")
+    ask("GET", f"{API}/review/{{id}}", id=items[0]["id"])
+    ask("PATCH", f"{API}/review/{{id}}", {"reviewed": True, "comment": "a delivery"}, id=items[0]["id"])
+    ask("POST", f"{API}/review/reviewed", {"ids": [items[0]["id"]]})
+    ask("DELETE", f"{API}/review/{{id}}", id=items[0]["id"])
+    browser = {"endpoint": "https://fcm.googleapis.com/fcm/send/abc", "keys": {"p256dh": "BAbc", "auth": "abc"}}
+    ask("POST", f"{API}/push/subscriptions", browser)
+    ask("POST", f"{API}/push/unsubscribe", {"endpoint": browser["endpoint"]})
+    ask("POST", f"{API}/push/silence", {"minutes": 15, "source": "street"})
+    ask("POST", f"{API}/push/escalation", {"minutes": 5})
     ask("POST", f"{API}/alarms/{{name}}/acknowledge", {"source": "pipeline"}, name="up")
     ask("POST", f"{API}/problems/acknowledge", {"id": "alarm:up"})
     ask("GET", f"{API}/sources/{{id}}", id="street")

@@ -20,17 +20,28 @@ class Track(SimpleNamespace):
         last_s, last = self.history[-1]
         return last + (last - first) * (time_s - last_s) / max(last_s - first_s, 1e-9)
 
+    def move(self, camera):
+        """Move the boxes as the camera moves the picture."""
+        times_s, boxes = zip(*self.history, strict=True)
+        self.history = list(zip(times_s, camera.moved(np.array(boxes)), strict=True))
 
-@tracker("cbiou")
+
+@tracker("cbiou", camera_motion="auto")
 class CBIoU:
     """Match boxes with margins, in two rounds, for objects that move irregularly."""
 
     def __init__(self, settings):
         self.settings = settings
         self.tracks = []
+        self.previous_s = None
 
     def update(self, objects, frame):
         """Return the track of each object."""
+        if frame.camera is not None:
+            for track in self.tracks:
+                if track.history[-1][0] < self.previous_s or not frame.camera.since_earlier:
+                    track.move(frame.camera)
+        self.previous_s = frame.time_s
         self.tracks = [t for t in self.tracks if frame.time_s - t.history[-1][0] <= self.settings.track_ttl_s]
         track_of = self.match(objects, frame.time_s)
         ids = np.full(len(objects.box), -1)

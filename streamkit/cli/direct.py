@@ -372,6 +372,7 @@ def run_page(
             keep_events="30d",
             keep_size="2GB",
             public=False,
+            push_services=(),
             metrics_port=None,
             allow_files=False,
         )

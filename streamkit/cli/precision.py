@@ -127,6 +127,7 @@ def _request(
     plugins: tuple[Path, ...],
 ) -> PrecisionRequest:
     """Return what the command's options ask for, with the frames read."""
+    from streamkit.models.card import family_of
     from streamkit.models.card_comparison import read_truth
     from streamkit.models.card_writer import check_targets
     from streamkit.models.derive import open_model
@@ -140,6 +141,11 @@ def _request(
     card = check_model(open_model(name, Path(), registry(plugins).families))
     if card.takes_prompts:
         raise ConfigError(f"{card.name} takes prompts, and a network is converted with its images as the only input")
+    if family_of(card).takes_clips:
+        raise ConfigError(
+            f"{card.name} takes clips, and a network is converted with single images; on a GPU, precision: f16 of the "
+            "stage makes it faster"
+        )
     target = out or Path(f"{card.name}_{kind}.yaml")
     if target.suffix.lower() not in (".yaml", ".yml"):
         raise click.UsageError(f"--out {target} is the card: give it the suffix .yaml; the network goes beside it")

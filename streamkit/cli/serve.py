@@ -85,6 +85,13 @@ _OPTIONS = (
         help="let everybody who reaches the address read states, events and metrics without a token",
     ),
     click.option(
+        "--push-service",
+        "push_services",
+        multiple=True,
+        metavar="HOST",
+        help="a push service for alerts beyond those of Chrome, Edge, Firefox and Safari; repeatable",
+    ),
+    click.option(
         "--metrics-port",
         type=click.IntRange(0, 65535),
         help="serve /metrics on this port, too, without a token; 0 selects a free one",
@@ -117,6 +124,7 @@ class ServerOptions:
     keep_events: str
     keep_size: str
     public: bool
+    push_services: tuple[str, ...]
     metrics_port: int | None
     allow_files: bool
 
@@ -249,6 +257,7 @@ def run_server(
         readers=readers,
         external=external,
         oidc_secret=oidc_secret,
+        push_services=options.push_services,
     )
     servers = contextlib.ExitStack()
     if metrics is not None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from streamkit.config.checks.collecting import check_collect
 from streamkit.config.checks.hiding import check_hidden
-from streamkit.config.checks.objects import check_gaps, check_labels, check_of
+from streamkit.config.checks.objects import check_gaps, check_labels, check_of, check_overwritten
 from streamkit.config.checks.parts import parts_before, parts_of
 from streamkit.config.checks.rules import check_rules
 from streamkit.config.checks.shape_sources import check_named_sources, check_shape_sources
@@ -50,6 +50,7 @@ def assemble(config: Config) -> tuple[Graph, list[Problem]]:
     check_events(graph, problems)
     check_of(graph, problems)
     check_labels(graph, problems)
+    check_overwritten(graph, problems)
     check_gaps(graph)
     check_shape_sources(graph)
     check_named_sources(graph, problems)

@@ -4,7 +4,8 @@
 An object gets an outline, rotated if its box is, a tint inside if requested, its mask, its skeleton with a dot per
 keypoint, and a label at the outline's upper left corner, or inside at the frame's border. All outlines are below all
 labels, and objects lower in the frame, so closer to the camera, are above others. Semantic classes are below all, then
-zones, lines and trails. Labels avoid each other where there is room (`ops/annotate.py`).
+zones, lines and trails. What holds for a whole frame, such as its action, is in the upper left corner, below the title.
+Labels avoid each other where there is room (`ops/annotate.py`).
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def annotate(
             `mask` are drawn too.
         style: what to draw.
         atlas: holds the sprites; `begin` must have been called for this batch.
-        facts: each frame's facts; `segmentation`, a mask for each class, is drawn.
+        facts: each frame's facts; `segmentation`, a mask for each class, and `attributes` are drawn.
         shown: each frame's lines, zones and trails, with its true width and height.
 
     Returns:
@@ -70,6 +71,8 @@ def annotate(
         add(_REGION, *figures.regions(facts, layout, style, atlas))
     drawn, labels = _analytics(shown, layout, style)
     labels += _titles(layout, style)
+    if style.labels:
+        labels += _frame_attributes(facts, layout, style)
     add(_SHAPE, *figures.shapes(drawn, layout))
     for table in tables:
         table = _drawn_rows(table, layout, style)
@@ -212,6 +215,29 @@ def _titles(layout: figures.FrameLayout, style: Style) -> list[_Label]:
         _Label(frame, (0, 0, 0, 0), color | int(_OPAQUE), text_color, [style.title])
         for frame, (color, text_color) in zip(frames, colors, strict=True)
     ]
+
+
+def _frame_attributes(facts: Sequence[Mapping[str, Any]], layout: figures.FrameLayout, style: Style) -> list[_Label]:
+    """Return the attributes of whole frames, with their scores, in the upper left corner below the title."""
+    labels = []
+    for frame, attributes in enumerate(facts_of_frame.get("attributes") for facts_of_frame in facts):
+        pieces = _with_scores(attributes or {}, style)
+        if pieces and layout.width[frame]:
+            y = 2 * int(layout.text[frame]) if style.title else 0
+            color = int(layout.colors[frame, _ZONES]) | int(_OPAQUE)
+            labels.append(_Label(frame, (0, y, 0, y), color, int(layout.text_colors[frame, _ZONES]), pieces))
+    return labels
+
+
+def _with_scores(attributes: Mapping[str, Any], style: Style) -> list[str]:
+    """Return the text of each attribute that has one, with its score if scores are drawn."""
+    texts = []
+    for name, attribute in attributes.items():
+        score = attribute.get("score")
+        text = _attributes({name: attribute})
+        shows_score = bool(text) and style.scores and score is not None
+        texts.append(f"{text} {score:.2f}" if shows_score else text)
+    return [text for text in texts if text]
 
 
 def _label_boxes(table: Detections, boxes: np.ndarray, turned: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -35,6 +35,8 @@ _MIN_CORNER = 1000.0  # smaller eigenvalue of 3x3 gradients, each 8 levels per p
 _NEAR = 1.0  # pixels of the small luma between a corner and the place where the transform takes it
 _MIN_CORNERS = 8  # fewer agreeing corners are no estimate
 _MIN_SHARE = 0.4  # of the corners must agree
+_AREA = 40  # pixels of the small luma on a side of the areas that corners are in
+_MIN_AREAS = 0.5  # share of the areas with corners that must have one that agrees: a large object is in few of them
 _MAX_ZOOM = 1.5  # from one frame to the next
 
 VIEW = np.dtype(
@@ -69,7 +71,9 @@ PAIR = np.dtype(
 )
 """Two frames that are compared, `struct Pair` of cuda/camera_motion.cu."""
 
-_WARP = (32,)
+_NO_FLOW = np.zeros((0, 4), np.float32)
+_WARP = 32  # threads
+_BLOCK = 256  # threads
 
 
 class Landmarks(NamedTuple):
@@ -90,44 +94,44 @@ class Landmarks(NamedTuple):
     step: int
 
 
-def landmarks(
-    surfaces: Sequence[Surface], sizes: Sequence[tuple[int, int]], boxes: Sequence[np.ndarray]
-) -> list[Landmarks]:
-    """Return the landmarks of frames; the frames may be released afterwards.
+def camera_motions(
+    surfaces: Sequence[Surface],
+    sizes: Sequence[tuple[int, int]],
+    boxes: Sequence[np.ndarray],
+    earlier: Sequence[Landmarks | None],
+) -> tuple[list[Landmarks], list[np.ndarray | None]]:
+    """Return the landmarks of frames, and how the picture has moved to each since an earlier frame of its source.
+
+    The frames may be released afterwards.
 
     Args:
         surfaces: the frames, all on the host or all on one device.
         sizes: the true width and height of each.
         boxes: (n, 4) x1, y1, x2, y2 in pixels of each frame: nothing inside them is a landmark.
-    """
-    if not surfaces:
-        return []
-    if array_module(surfaces[0].data) is not np:
-        return _landmarks_on_device(surfaces, sizes, boxes)
-    return [
-        _landmarks_on_host(surface.data, *size, frame_boxes)
-        for surface, size, frame_boxes in zip(surfaces, sizes, boxes, strict=True)
-    ]
-
-
-def camera_motions(pairs: Sequence[tuple[Landmarks, Landmarks]]) -> list[np.ndarray | None]:
-    """Return how the picture moves from the first to the second frame of each pair.
-
-    Args:
-        pairs: landmarks of two frames of a source, all on the host or all on one device.
+        earlier: the landmarks of the earlier frame of each, at the same place; None without one.
 
     Returns:
-        For each pair a (2, 3) float64 similarity transform in pixels of the frames, (x, y, 1) to (x, y); None if it
-        is not known: few corners, or few that agree, or frames of different sizes.
+        The landmarks, and for each frame a (2, 3) float64 similarity transform in pixels of the frames, (x, y, 1) to
+        (x, y); None if it is not known: few corners, or few that agree, or frames of different sizes.
     """
-    if not pairs:
-        return []
-    on_host = array_module(pairs[0][0].luma) is np
-    flows = [_flow_on_host(*pair) for pair in pairs] if on_host else _flows_on_device(pairs)
-    return [
-        None if before[2:] != now[2:] else _fit(flow, before.step)
-        for flow, (before, now) in zip(flows, pairs, strict=True)
-    ]
+    if not surfaces:
+        return [], []
+    if array_module(surfaces[0].data) is not np:
+        marks, flows = _measure_on_device(surfaces, sizes, boxes, earlier)
+    else:
+        marks = [
+            _landmarks_on_host(surface.data, *size, frame_boxes)
+            for surface, size, frame_boxes in zip(surfaces, sizes, boxes, strict=True)
+        ]
+        flows = [
+            _flow_on_host(before, now) if _comparable(before, now) else _NO_FLOW
+            for before, now in zip(earlier, marks, strict=True)
+        ]
+    return marks, [_fit(flow, mark.step) for flow, mark in zip(flows, marks, strict=True)]
+
+
+def _comparable(before: Landmarks | None, now: Landmarks) -> TypeGuard[Landmarks]:
+    return before is not None and before[2:] == now[2:] and len(before.corners) > 0
 
 
 def displacement(motion: np.ndarray, width: int, height: int) -> float:
@@ -153,9 +157,14 @@ def _fit(flow: np.ndarray, step: int) -> np.ndarray | None:
     )
     if small is None:
         return None
-    count = int(agreeing.sum())
+    agrees = agreeing.ravel() > 0
+    count = int(agrees.sum())
+    areas = (flow[:, :2] // _AREA).astype(int) @ (1, 1 << 16)
+    area_count = len(set(areas[agrees].tolist()))
     zoom = float(np.hypot(small[0, 0], small[1, 0]))
     if count < _MIN_CORNERS or count < _MIN_SHARE * len(flow) or not 1 / _MAX_ZOOM <= zoom <= _MAX_ZOOM:
+        return None
+    if area_count < _MIN_AREAS * len(set(areas.tolist())):
         return None
     turn = small[:, :2]
     shift = step * (small[:, 2] + 0.5 - turn @ (0.5, 0.5))  # a pixel's center is half a pixel from its border
@@ -164,7 +173,7 @@ def _fit(flow: np.ndarray, step: int) -> np.ndarray | None:
 
 def _small_size(width: int, height: int) -> tuple[int, int, int]:
     """Return width and height of the small luma of a frame, and how many of its pixels become one on each side."""
-    step = max(1, max(width, height) // _LONGEST)
+    step = max(1, min(max(width, height) // _LONGEST, width, height))
     return width // step, height // step, step
 
 
@@ -207,12 +216,12 @@ def _landmarks_on_host(data: np.ndarray, frame_width: int, frame_height: int, bo
 
 
 def _flow_on_host(before: Landmarks, now: Landmarks) -> np.ndarray:
-    """Return (n, 4) float32, each corner's place in both; none if the sizes differ."""
+    """Return (n, 4) float32, each corner's place in both."""
     import cv2
 
     corners = before.corners[np.isfinite(before.corners[:, 0])]
-    if not len(corners) or before[2:] != now[2:]:
-        return np.zeros((0, 4), np.float32)
+    if not len(corners):
+        return _NO_FLOW
     end = cv2.TERM_CRITERIA_COUNT | cv2.TERM_CRITERIA_EPS, _ITERATIONS, _PRECISION
     places, followed, _ = cv2.calcOpticalFlowPyrLK(
         before.luma,
@@ -234,68 +243,69 @@ def _level_bytes(width: int, height: int) -> int:
     return sum(-(-width >> level) * -(-height >> level) for level in range(_LEVELS))
 
 
-def _landmarks_on_device(
-    surfaces: Sequence[Surface], sizes: Sequence[tuple[int, int]], boxes: Sequence[np.ndarray]
-) -> list[Landmarks]:
+def _measure_on_device(
+    surfaces: Sequence[Surface],
+    sizes: Sequence[tuple[int, int]],
+    boxes: Sequence[np.ndarray],
+    earlier: Sequence[Landmarks | None],
+) -> tuple[list[Landmarks], list[np.ndarray]]:
+    """Return each frame's landmarks, and (n, 4) float32, each corner's place in both frames, NaN for those without.
+
+    One copy to the device, three launches, and one copy back that is waited for, whatever the number of frames: of a
+    single frame, they take most of the time.
+    """
     import cupy
 
-    with on_device_stream(surfaces) as stream:
-        marks = []
-        for size in sizes:
-            width, height, step = _small_size(*size)
-            columns, rows = _cells(width, height)
-            luma = cupy.empty(_level_bytes(width, height), np.uint8)
-            marks.append(Landmarks(luma, cupy.empty((columns * rows, 2), np.float32), width, height, step))
+    with on_device_stream(surfaces):
+        marks = [_empty_landmarks(*size) for size in sizes]
+        pairs = [(before, now) for before, now in zip(earlier, marks, strict=True) if _comparable(before, now)]
+        ends = np.cumsum([0] + [len(before.corners) for before, _ in pairs]).tolist()
+        flows = cupy.empty((max(1, ends[-1]), 4), np.float32)
         small = [_small_boxes(b, mark.step, mark.width, mark.height) for b, mark in zip(boxes, marks, strict=True)]
-        views = np.zeros(len(marks), VIEW)
-        views["source"] = [surface.data.data.ptr for surface in surfaces]
-        views["levels"] = [mark.luma.data.ptr for mark in marks]
-        views["corners"] = [mark.corners.data.ptr for mark in marks]
-        views["pitch"] = [surface.width for surface in surfaces]
-        for name in ("step", "width", "height"):
-            views[name] = [getattr(mark, name) for mark in marks]
-        views["box_count"] = [len(frame_boxes) for frame_boxes in small]
-        cells = np.array([_cells(mark.width, mark.height) for mark in marks], np.int32)
-        views["columns"] = cells[:, 0]
-        views["rows"] = cells[:, 1]
-        views["box_start"] = np.cumsum(views["box_count"]) - views["box_count"]
-        table, box_table = to_device(views, np.concatenate(small))
+        views = _views(surfaces, marks, [len(frame_boxes) for frame_boxes in small])
+        records = [_pair(*pair, flows.data.ptr + 16 * begin) for pair, begin in zip(pairs, ends, strict=False)]
+        table, pair_table, box_table = to_device(views, np.array(records, PAIR), np.concatenate(small))
         pixels = int((views["width"] * views["height"]).max())
-        threads = 256
-        blocks = -(-pixels // threads)
-        kernel("camera_motion.cu", "shrink")((blocks, len(marks)), (threads,), (table,))
-        for level in range(1, _LEVELS):
-            kernel("camera_motion.cu", "halve")((blocks, len(marks)), (threads,), (table, np.int32(level)))
-            blocks = -(-blocks // 2)  # at least: the level has about a quarter of the pixels
-        if cell_count := int(cells.prod(axis=1).max()):
-            kernel("camera_motion.cu", "corners")(
-                (cell_count, len(marks)), _WARP, (table, box_table, np.float32(_MIN_CORNER))
-            )
-        stream.synchronize()
-    return marks
+        cells = int((views["columns"] * views["rows"]).max())
+        kernel("camera_motion.cu", "shrink")((-(-pixels // _BLOCK), len(marks)), (_BLOCK,), (table,))
+        blocks = 1 + -(-cells * _WARP // _BLOCK)
+        kernel("camera_motion.cu", "describe")(
+            (blocks, len(marks)), (_BLOCK,), (table, box_table, np.float32(_MIN_CORNER))
+        )
+        if pairs:
+            corners = max(len(before.corners) for before, _ in pairs)
+            limits = np.int32(_ITERATIONS), np.float32(_PRECISION)
+            kernel("camera_motion.cu", "flow")((corners, len(pairs)), (_WARP,), (pair_table, *limits))
+        on_host = fetch_now(flows)  # waits for all of it, also without pairs
+    pair_flows = iter([on_host[begin:end] for begin, end in pairwise(ends)])
+    return marks, [
+        next(pair_flows) if _comparable(before, now) else _NO_FLOW for before, now in zip(earlier, marks, strict=True)
+    ]
 
 
-def _flows_on_device(pairs: Sequence[tuple[Landmarks, Landmarks]]) -> list[np.ndarray]:
-    """Return (n, 4) float32 for each pair, each corner's place in both, NaN for those without."""
+def _empty_landmarks(frame_width: int, frame_height: int) -> Landmarks:
+    """Return room for the landmarks of a frame on the current device."""
     import cupy
 
-    with pairs[0][0].luma.device:
-        counts = [len(before.corners) if before[2:] == now[2:] else 0 for before, now in pairs]
-        flows = cupy.empty((max(1, sum(counts)), 4), np.float32)
-        starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.uint64)
-        records = np.zeros(len(pairs), PAIR)
-        records["before"] = [before.luma.data.ptr for before, _ in pairs]
-        records["now"] = [now.luma.data.ptr for _, now in pairs]
-        records["corners"] = [before.corners.data.ptr for before, _ in pairs]
-        records["flow"] = flows.data.ptr + starts[:-1] * 16
-        records["width"] = [before.width for before, _ in pairs]
-        records["height"] = [before.height for before, _ in pairs]
-        records["count"] = counts
-        if not max(counts):
-            return [np.zeros((0, 4), np.float32) for _ in pairs]
-        (table,) = to_device(records)
-        limits = np.int32(_ITERATIONS), np.float32(_PRECISION)
-        kernel("camera_motion.cu", "flow")((max(counts), len(pairs)), _WARP, (table, *limits))
-        on_host = fetch_now(flows)
-    bounds = starts.astype(int).tolist()
-    return [on_host[begin:end] for begin, end in pairwise(bounds)]
+    width, height, step = _small_size(frame_width, frame_height)
+    columns, rows = _cells(width, height)
+    luma = cupy.empty(_level_bytes(width, height), np.uint8)
+    return Landmarks(luma, cupy.empty((columns * rows, 2), np.float32), width, height, step)
+
+
+def _views(surfaces: Sequence[Surface], marks: Sequence[Landmarks], box_counts: Sequence[int]) -> np.ndarray:
+    """Return (n,) VIEW."""
+    rows = []
+    box_start = 0
+    for surface, mark, box_count in zip(surfaces, marks, box_counts, strict=True):
+        pointers = surface.data.data.ptr, mark.luma.data.ptr, mark.corners.data.ptr
+        size = surface.width, mark.step, mark.width, mark.height
+        rows.append((*pointers, *size, box_start, box_count, *_cells(mark.width, mark.height), (0, 0)))
+        box_start += box_count
+    return np.array(rows, VIEW)
+
+
+def _pair(before: Landmarks, now: Landmarks, flow: int) -> tuple[int, ...]:
+    """Return the values of a PAIR whose flow is written to an address."""
+    pointers = before.luma.data.ptr, now.luma.data.ptr, before.corners.data.ptr, flow
+    return *pointers, now.width, now.height, len(before.corners), 0

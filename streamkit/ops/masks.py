@@ -6,8 +6,6 @@ map of its own (as in DETR). They are computed only within the object's box, one
 outputs' device until masks are read. Then they are sampled bilinearly at the source's pixels; a pixel belongs to the
 mask if the logit is above 0 and its center is in the box. On a GPU only the ends of the runs of such pixels are copied
 to the host.
-
-Semantic masks: each place of the network's map has its best class; a source pixel takes the class of its place.
 """
 
 from __future__ import annotations
@@ -20,7 +18,6 @@ from streamkit.core.data import Array, array_module
 from streamkit.ops import rle
 from streamkit.ops.candidates import upload
 from streamkit.ops.cuda.load import kernel
-from streamkit.ops.rle import Rle
 from streamkit.ops.transfer import LateArray, fetch_now, reading, to_device
 
 STEPS = 16
@@ -472,49 +469,3 @@ def _sample_columns(
         upper.append(positive[:, down.lower[rows]].ravel())
         lower.append(positive[:, down.upper[rows]].ravel())
     return np.concatenate(sampled), np.concatenate(upper), np.concatenate(lower)
-
-
-# --------------------------------------------------------------------------------------------------------- semantic
-
-
-def best_classes(scores: Array, axis: int) -> Array:
-    """Return the best class of each place of (n, ...) scores, uint8, without `axis`; the first of equal classes."""
-    xp = array_module(scores)
-    return xp.argmax(scores, axis=axis).astype(np.uint8)
-
-
-def class_masks(
-    classes: np.ndarray, geometry: np.ndarray, size_wh: tuple[int, int], input_size: tuple[int, int]
-) -> dict[int, Rle]:
-    """Return the mask of each class in a frame's map.
-
-    Args:
-        classes: (h, w) uint8, the class of each place of the map.
-        geometry: (4,) of the frame.
-        size_wh: its width and height.
-        input_size: the network's width and height in pixels.
-    """
-    high, wide = classes.shape
-    to_map = _to_map(geometry[None], (wide, high), input_size)[0].astype(np.float64)
-    across, down = (
-        np.clip(np.floor((np.arange(size_wh[i]) + 0.5) * to_map[i] + to_map[2 + i]), 0, (wide, high)[i] - 1).astype(int)
-        for i in (0, 1)
-    )
-    # A column of the map covers many of the source: its runs are computed once and repeated for each.
-    distinct, column = np.unique(across, return_inverse=True)
-    small = classes.T[distinct][:, down]
-    change = np.ones(small.shape, bool)
-    change[:, 1:] = small[:, 1:] != small[:, :-1]
-    of, start = np.nonzero(change)
-    end = np.append(start[1:], 0)
-    end[end == 0] = size_wh[1]
-    count = np.bincount(of, minlength=len(distinct))
-    each = count[column]
-    first = np.cumsum(count) - count
-    run = np.repeat(first[column] - (np.cumsum(each) - each), each) + np.arange(each.sum())
-    x = np.repeat(np.arange(size_wh[0], dtype=np.int64) * size_wh[1], each)
-    what = small[of, start][run]
-    start = x + start[run]
-    end = x + end[run]
-    runs_of_class = {int(c): what == c for c in np.unique(what).tolist()}
-    return {c: rle.from_runs(start[rows], end[rows], *size_wh) for c, rows in runs_of_class.items()}

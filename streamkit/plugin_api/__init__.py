@@ -7,9 +7,10 @@ from streamkit.ops.boxes import iou_matrix
 from streamkit.ops.color import rgb
 from streamkit.tracking.plugin import best_pairs, tracker
 from streamkit.tracking.settings import TrackerSettings
-from streamkit.tracking.tracker import Tracker, TrackerDetections, TrackerFrame
+from streamkit.tracking.tracker import CameraMotion, Tracker, TrackerDetections, TrackerFrame
 
 __all__ = [
+    "CameraMotion",
     "ConfigError",
     "OutputError",
     "SourceError",

@@ -81,7 +81,7 @@ class Access:
         session = self.sessions.use(cookies.get(COOKIE, ""))
         if session is None:
             return None
-        identity = self._with_key(session.key)
+        identity = self.with_key(session.key)
         if identity is None:  # removed by another process
             self.sessions.end_of(session.key)
             return None
@@ -99,16 +99,17 @@ class Access:
         """Whether a person or token still has the same rights, and the session has not ended."""
         if identity.key.startswith("proxy:"):
             return True  # the rights are those of each request
-        current = self._with_key(identity.key)
+        current = self.with_key(identity.key)
         if current is None or (current.role, current.groups) != (identity.role, identity.groups):
             return False
         return not identity.session or self.sessions.active(identity.session)
 
     def owner(self, session: BrowserSession) -> Identity | None:
         """Whose session it is."""
-        return self._with_key(session.key)
+        return self.with_key(session.key)
 
-    def _with_key(self, key: str) -> Identity | None:
+    def with_key(self, key: str) -> Identity | None:
+        """Who has a key; None if the person or token was removed."""
         identities = (_of_token(token) for token in self.tokens() if token.key == key)
         people = (_of_person(person) for person in self.people() if person.key == key)
         return next(identities, None) or next(people, None)

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from annotated_types import Len
+
 from streamkit.core.errors import ConfigError, Problem
 from streamkit.core.yaml_tree import YamlNode, load_file
 from streamkit.serve.api_models import RequestBody

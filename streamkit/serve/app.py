@@ -30,6 +30,7 @@ from streamkit.serve.guard import API, SECURITY_HEADERS, Guard, Readers
 from streamkit.serve.live import MAX_VIEWERS, Watchers
 from streamkit.serve.oidc import CALLBACK, Provider
 from streamkit.serve.people import PeopleStore
+from streamkit.serve.push import PushCenter
 from streamkit.serve.request_id import HEADER, RequestIds
 from streamkit.serve.request_spans import RequestSpans
 from streamkit.serve.routes.access import add_access
@@ -45,6 +46,7 @@ from streamkit.serve.routes.logs import add_logs
 from streamkit.serve.routes.pages import add_pages
 from streamkit.serve.routes.pipeline import add_pipeline
 from streamkit.serve.routes.probes import add_probes
+from streamkit.serve.routes.push import add_push
 from streamkit.serve.routes.review import add_review
 from streamkit.serve.routes.session import add_provider, add_session
 from streamkit.serve.routes.source_forms import add_source_forms
@@ -70,6 +72,7 @@ def create_app(
     readers: Readers = Readers.THIS_MACHINE,
     external: AccessFile | None = None,
     oidc_secret: str = "",
+    push_services: Collection[str] = (),
 ) -> FastAPI:
     """The application for one running pipeline.
 
@@ -84,6 +87,7 @@ def create_app(
         readers: who may read states, events and metrics without a token.
         external: who signs people in beside this server.
         oidc_secret: the secret of this server at the provider of OpenID Connect; empty for none.
+        push_services: hosts of push services beyond those of the browsers' makers.
 
     Raises:
         ConfigError: two tokens have the same name.
@@ -122,6 +126,7 @@ def create_app(
     add_logs(api, engine)
     add_events(api, engine, viewers)
     add_review(api, engine)
+    add_push(api, engine, _push_center(engine, access, push_services))
     add_charts(api, engine)
     add_counts(api, engine)
     add_config(api, engine)
@@ -143,6 +148,18 @@ def create_app(
         app.add_middleware(RequestSpans, telemetry=telemetry)
     app.add_middleware(RequestIds)
     return app
+
+
+def _push_center(engine: ServeEngine, access: Access, services: Collection[str]) -> PushCenter:
+    """What sends the alerts of the store to browsers, while the engine is observed."""
+
+    def may_see(key: str, source: str) -> bool:
+        identity = access.with_key(key)
+        return identity is not None and engine.rights.allows(identity, source)
+
+    push = engine.push = PushCenter(engine.store, may_see, engine.source_name, services)
+    engine.store.on_alert = push.announce
+    return push
 
 
 def _validation_text(problem: Mapping[str, Any]) -> str:

@@ -44,6 +44,7 @@ from streamkit.serve.audit import AuditLog
 from streamkit.serve.masked_urls import with_hidden_parts
 from streamkit.serve.pipeline_file import PipelineFile
 from streamkit.serve.problems import Problems
+from streamkit.serve.push import PushCenter
 from streamkit.serve.source_rights import SourceRights
 from streamkit.serve.store.review_table import Severity
 from streamkit.serve.store.serve_store import ServeStore
@@ -76,9 +77,11 @@ class ServeEngine:
         load: rates and load of the stages.
         rights: which sources the sender of a request may see.
         audit: the log of changes, once there is an API.
+        push: sends alerts to browsers, once there is an API.
     """
 
     audit: AuditLog | None = None
+    push: PushCenter | None = None
 
     def __init__(
         self,
@@ -119,7 +122,8 @@ class ServeEngine:
     def observing(self) -> Iterator[None]:
         """Keep the messages of the run, and look for problems and at the load once a second, while the block runs."""
         with self.messages.receiving():
-            with PeriodicTimer(_OBSERVE_EVERY_S, self.observe):
+            sending = contextlib.nullcontext() if self.push is None else self.push.sending()
+            with PeriodicTimer(_OBSERVE_EVERY_S, self.observe), sending:
                 yield
             if self.audit is not None:
                 self.audit.close()

@@ -53,7 +53,8 @@ _MAX_DISCARDED_BYTES = 16 * MAX_BODY_BYTES  # of a rejected body, so that the cl
 SECURITY_HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; media-src 'self' blob:; "
-        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        "connect-src 'self'; manifest-src 'self'; worker-src 'self'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
     ),
     "cross-origin-resource-policy": "same-origin",
     "referrer-policy": "no-referrer",
@@ -347,6 +348,7 @@ def _put(state: Message, identity: Identity | None) -> None:
     state["identity"] = identity
     state["signed_in"] = identity is not None
     state["session"] = identity.session if identity is not None else ""
+    state["key"] = identity.key if identity is not None else ""
     state["name"], state["role"] = (identity.name, identity.role) if identity is not None else ("", "")
 
 

@@ -63,7 +63,7 @@ class ReviewDetail:
 
 @dataclass(slots=True)
 class OpenCounts:
-    """How many items nobody has reviewed: alerts and notices, by source."""
+    """How many items no one has reviewed: alerts and notices, by source."""
 
     alert: dict[str, int]
     notice: dict[str, int]

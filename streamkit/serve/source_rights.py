@@ -11,7 +11,7 @@ from typing import Any
 from streamkit.config.plan import SourceConfig
 from streamkit.runtime.run import Run
 from streamkit.serve.api_models import RequestRejected
-from streamkit.serve.identity import IDENTITY, may_see
+from streamkit.serve.identity import IDENTITY, Identity, may_see
 from streamkit.serve.problem_groups import Incident
 
 ANOTHER = "another camera"
@@ -37,6 +37,10 @@ class SourceRights:
     def sees(self, id_: str) -> bool:
         """Whether the sender of the request may see a source."""
         return not self.limited or may_see(IDENTITY.get(), self._configured().get(id_))
+
+    def allows(self, identity: Identity, id_: str) -> bool:
+        """Whether a person or token may see a source, whoever asks."""
+        return may_see(identity, self._configured().get(id_))
 
     def visible(self) -> frozenset[str] | None:
         """The ids of the sources that the sender of the request may see; None for all, also those that are gone."""

@@ -30,7 +30,7 @@ _FIRST_VELOCITY = (_RATE / 10) ** 2
 def begin(mean: np.ndarray, cov: np.ndarray, box: np.ndarray) -> None:
     """Initialize the filter of a track from a box x1, y1, x2, y2."""
     for k in range(4):
-        mean[k, 0] = _measured(box, k)
+        mean[k, 0] = measured(box, k)
         mean[k, 1] = 0.0
     for k in range(4):
         cov[k, 0] = _FIRST_POSITION * _unit(mean)
@@ -45,13 +45,7 @@ def predict(mean: np.ndarray, cov: np.ndarray, dt_s: float, resize: bool) -> Non
     for k in range(4):
         if k >= 2 and not resize:
             mean[k, 1] = 0.0
-        mean[k, 0] += mean[k, 1] * dt_s
-        pp = cov[k, 0]
-        pv = cov[k, 1]
-        vv = cov[k, 2]
-        cov[k, 0] = pp + dt_s * (2 * pv + dt_s * vv) + wander * dt_s * dt_s / 3
-        cov[k, 1] = pv + dt_s * vv + wander * dt_s / 2
-        cov[k, 2] = vv + wander
+        advance(mean, cov, k, dt_s, wander)
 
 
 @compiled
@@ -59,16 +53,33 @@ def correct(mean: np.ndarray, cov: np.ndarray, box: np.ndarray, score: float, we
     """Update with a measured box x1, y1, x2, y2 and its score; `weight` is 1 for a box that was seen."""
     noise = _MEASURED * _unit(mean) * (1 + _DOUBT * (1 - score)) / weight
     for k in range(4):
-        pp = cov[k, 0]
-        pv = cov[k, 1]
-        vv = cov[k, 2]
-        inverse = 1 / (pp + noise)
-        off = _measured(box, k) - mean[k, 0]
-        mean[k, 0] += pp * inverse * off
-        mean[k, 1] += pv * inverse * off
-        cov[k, 0] = pp - pp * inverse * pp
-        cov[k, 1] = pv - pp * inverse * pv
-        cov[k, 2] = vv - pv * inverse * pv
+        fuse(mean, cov, k, measured(box, k) - mean[k, 0], noise)
+
+
+@compiled
+def advance(mean: np.ndarray, cov: np.ndarray, k: int, dt_s: float, wander: float) -> None:
+    """Predict the k-th of the four numbers; `wander` is the increase of its velocity's variance meanwhile."""
+    mean[k, 0] += mean[k, 1] * dt_s
+    pp = cov[k, 0]
+    pv = cov[k, 1]
+    vv = cov[k, 2]
+    cov[k, 0] = pp + dt_s * (2 * pv + dt_s * vv) + wander * dt_s * dt_s / 3
+    cov[k, 1] = pv + dt_s * vv + wander * dt_s / 2
+    cov[k, 2] = vv + wander
+
+
+@compiled
+def fuse(mean: np.ndarray, cov: np.ndarray, k: int, off: float, noise: float) -> None:
+    """Update the k-th of the four numbers with a measurement that is `off` from the mean and has this variance."""
+    pp = cov[k, 0]
+    pv = cov[k, 1]
+    vv = cov[k, 2]
+    inverse = 1 / (pp + noise)
+    mean[k, 0] += pp * inverse * off
+    mean[k, 1] += pv * inverse * off
+    cov[k, 0] = pp - pp * inverse * pp
+    cov[k, 1] = pv - pp * inverse * pv
+    cov[k, 2] = vv - pv * inverse * pv
 
 
 @compiled
@@ -157,7 +168,8 @@ def moved(mean: np.ndarray, seen: np.ndarray, gap_s: float, box: np.ndarray) -> 
 
 
 @compiled
-def _measured(box: np.ndarray, k: int) -> float:
+def measured(box: np.ndarray, k: int) -> float:
+    """Return the k-th of the four numbers of a box x1, y1, x2, y2."""
     if k < 2:
         return float((box[k] + box[k + 2]) / 2)
     return float(box[k] - box[k - 2])

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from traceback import walk_tb
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from streamkit.tracking.tracker import (
     PREDICTED,
     BatchFrame,
     BatchTracker,
+    CameraMotion,
     Tracker,
     TrackerDetections,
     TrackerFrame,
@@ -29,17 +30,24 @@ from streamkit.tracking.tracker import (
 _TrackerClass = TypeVar("_TrackerClass", bound=Callable[[TrackerSettings], Any])
 
 
-def tracker(name: str) -> Callable[[_TrackerClass], _TrackerClass]:
+def tracker(name: str, *, camera_motion: bool | Literal["auto"] = False) -> Callable[[_TrackerClass], _TrackerClass]:
     """Register a class as a method of the stage `track`: `track: {method: NAME}`.
 
     The class takes the `TrackerSettings` and has the method `update` of `Tracker`; its docstring's first line is shown
     by `streamkit list`.
 
+    Args:
+        name: the name in the YAML.
+        camera_motion: the default of the option `camera_motion` of `track` with this method: "auto" or true fills
+            `TrackerFrame.camera`; false for a tracker that does not read it.
+
     Raises:
-        TypeError: the name is missing, or the class has no method `update`.
+        TypeError: the name is missing, `camera_motion` is another value, or the class has no method `update`.
     """
     if not isinstance(name, str) or not name:
         raise TypeError('@tracker needs the name that the YAML uses: write @tracker("my_tracker")')
+    if not (isinstance(camera_motion, bool) or camera_motion == "auto"):
+        raise TypeError(f'camera_motion of tracker {name!r} must be "auto", True or False, got {camera_motion!r}')
 
     def decorate(tracker_class: _TrackerClass) -> _TrackerClass:
         update: Any = getattr(tracker_class, "update", None)
@@ -52,6 +60,7 @@ def tracker(name: str) -> Callable[[_TrackerClass], _TrackerClass]:
             summary=(inspect.getdoc(tracker_class) or "").split("\n", 1)[0],
             start=_SourceTrackersOf(name, file, create),
             origin=(file, tracker_class.__qualname__),
+            camera_motion=camera_motion,
         )
         current_registry().add_tracker(method)
         return tracker_class
@@ -69,6 +78,7 @@ class _Lane:
         time_s: time of the last frame.
         detected_s: time of the last frame on which the detector ran.
         seen: the last detection of each track by its id: (1,) PREDICTED, and its time.
+        camera: how the camera has moved the picture since the tracker was last called; None if it stood still.
     """
 
     tracker: Tracker
@@ -76,12 +86,20 @@ class _Lane:
     time_s: float
     detected_s: float = math.nan
     seen: dict[int, tuple[np.ndarray, float]] = field(default_factory=dict)
+    camera: CameraMotion | None = None
+
+    def move(self, camera: CameraMotion) -> None:
+        """Take in how the camera has moved the picture: the last detections move with it."""
+        self.camera = camera.after(self.camera)
+        for sighting, seen_s in self.seen.values():
+            if seen_s < self.detected_s or not camera.since_earlier:
+                sighting["box"] = camera.moved(sighting["box"])
 
 
 class SourceTrackers:
     """Runs the trackers of a plugin's class; see `tracker.BatchTracker`.
 
-    A track that was not detected is expected where it was last seen.
+    A track that was not detected is expected where it was last seen, moved by the camera for trackers that ask for it.
 
     Args:
         name: the method's name, for messages.
@@ -110,6 +128,8 @@ class SourceTrackers:
         begin = 0
         for number, frame in enumerate(frames):
             lane = self._lane(frame)
+            if frame.camera is not None:
+                lane.move(frame.camera)
             if frame.detected:
                 ids[begin : frame.end] = self._track(lane, frame, [column[begin : frame.end] for column in objects])
             predicted += self._unseen(lane, frame, number)
@@ -147,7 +167,10 @@ class SourceTrackers:
         valid = np.isfinite(box).all(axis=1) & (box[:, 2] > box[:, 0]) & (box[:, 3] > box[:, 1])
         objects = TrackerDetections(*(column[valid] for column in columns))
         last_id = self._last_ids.get(frame.source, 0)
-        tracker_frame = TrackerFrame(frame.source, frame.detector, frame.time_s, frame.width, frame.height, last_id)
+        tracker_frame = TrackerFrame(
+            frame.source, frame.detector, frame.time_s, frame.width, frame.height, last_id, lane.camera
+        )
+        lane.camera = None
         tracked = self._call(lane.tracker.update, objects, tracker_frame)
         self._check(tracked, objects)
         ids = np.full(len(box), -1, np.int64)

@@ -22,6 +22,8 @@ TRACK = np.dtype(
         ("box", np.float64, (4,)),  # of its last detection: x1, y1, x2, y2 in source pixels
         ("mean", np.float64, (4, 2)),  # its filter at the lane's time; see `kalman`
         ("cov", np.float64, (4, 3)),
+        ("steady_mean", np.float64, (4, 2)),  # its filter for output; see `steady`
+        ("steady_cov", np.float64, (4, 3)),
         ("seen_mean", np.float64, (4, 2)),  # its filter at its last detection
         ("seen_cov", np.float64, (4, 3)),
         ("path", np.float64, (HISTORY, 3)),  # ring buffer: time in seconds and center of its last boxes

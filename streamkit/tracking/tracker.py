@@ -46,6 +46,33 @@ class TrackerDetections(NamedTuple):
     embedding: np.ndarray
 
 
+class CameraMotion(NamedTuple):
+    """How a camera has moved the picture.
+
+    Attributes:
+        matrix: (2, 3) float64, which takes (x, y, 1) to (x, y) in source pixels.
+        since_earlier: whether this is the motion since an earlier frame than the source's previous one, at which the
+            camera stood still; it then holds for the tracks that were lost as it began to move.
+    """
+
+    matrix: np.ndarray
+    since_earlier: bool
+
+    def moved(self, boxes: np.ndarray) -> np.ndarray:
+        """Return (n, 4) boxes x1, y1, x2, y2 as the picture moves them: their centers, and their sizes by the zoom."""
+        centers = (boxes[:, :2] + boxes[:, 2:]) / 2 @ self.matrix[:, :2].T + self.matrix[:, 2]
+        halves = (boxes[:, 2:] - boxes[:, :2]) / 2 * np.hypot(*self.matrix[:, :2])
+        return np.concatenate([centers - halves, centers + halves], axis=1).astype(boxes.dtype)
+
+    def after(self, earlier: CameraMotion | None) -> CameraMotion:
+        """Return the motion over two steps, of which the `earlier` one comes first."""
+        if earlier is None:
+            return self
+        turn = self.matrix[:, :2]
+        matrix = np.column_stack([turn @ earlier.matrix[:, :2], turn @ earlier.matrix[:, 2] + self.matrix[:, 2]])
+        return CameraMotion(matrix, self.since_earlier or earlier.since_earlier)
+
+
 class TrackerFrame(NamedTuple):
     """The frame whose objects a tracker receives.
 
@@ -56,6 +83,8 @@ class TrackerFrame(NamedTuple):
         width: width in source pixels.
         height: height in source pixels.
         last_id: the last track id of the source; new tracks get the numbers after it.
+        camera: how the camera has moved the picture since the previous call, for a tracker that asks for it with
+            `@tracker(NAME, camera_motion="auto")`; None if it stands still, or if the motion is not known.
     """
 
     source: str
@@ -64,6 +93,7 @@ class TrackerFrame(NamedTuple):
     width: float
     height: float
     last_id: int
+    camera: CameraMotion | None = None
 
 
 class Tracker(Protocol):
@@ -84,19 +114,6 @@ class Tracker(Protocol):
             (n,) integers: an id that an earlier frame's object has, `frame.last_id + 1` and following for new tracks,
             -1 for an object without a track. No two objects have the same id.
         """
-
-
-class CameraMotion(NamedTuple):
-    """How a camera has moved the picture.
-
-    Attributes:
-        matrix: (2, 3) float64, which takes (x, y, 1) to (x, y) in source pixels.
-        since_earlier: whether this is the motion since an earlier frame than the source's previous one, at which the
-            camera stood still; it then holds for the tracks that were lost as it began to move.
-    """
-
-    matrix: np.ndarray
-    since_earlier: bool
 
 
 class BatchFrame(NamedTuple):
@@ -179,3 +196,8 @@ class TrackerMethod:
     def has_motion_filter(self) -> bool:
         """Whether `smooth` can replace boxes by those of a motion filter."""
         return self.compiled and bool(self.steps.get("motion", True))
+
+    @property
+    def takes_camera_motion(self) -> bool:
+        """Whether the option `camera_motion` may be set: of a plugin's method, if the method asks for it."""
+        return self.has_motion_filter or self.camera_motion is not False

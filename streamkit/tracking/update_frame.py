@@ -19,6 +19,7 @@ from streamkit.tracking.jit import compiled
 from streamkit.tracking.kalman import as_box, begin, copy, correct, predict, reupdate, warp, warp_box, warped
 from streamkit.tracking.settings import TrackerSettings
 from streamkit.tracking.similarity import box_similarity
+from streamkit.tracking.steady import begin_steady, correct_steady, predict_steady
 from streamkit.tracking.track_state import HISTORY, LOST, NEW, SEEN
 from streamkit.tracking.tracker import TrackerDetections
 
@@ -26,6 +27,7 @@ _SLACK_S = 1e-6
 _AGAIN_IOU = 0.3  # minimum overlap with its last box by which a track is found again
 _AGAIN_S = 0.5  # for how long it is: afterwards another object may be in its place
 _WRONG_IOU = 0.1  # maximum overlap of a box with the expected one where the prediction was wrong
+_STEADY_S = 1.0  # for how long the boxes of a track that is not seen stay steady
 _KEEP_LOOK = 0.9  # weight of a track's appearance so far when it is seen again
 
 
@@ -36,6 +38,8 @@ def predict_tracks(lane: Any, tracks: np.ndarray, time_s: float, st: TrackerSett
     if st.motion and elapsed_s > 0:
         for j in range(lane.count):
             predict(tracks[j].mean, tracks[j].cov, elapsed_s, tracks[j].state != LOST)
+            if st.smooth:
+                predict_steady(tracks[j].steady_mean, tracks[j].steady_cov, elapsed_s)
     lane.time_s = time_s
 
 
@@ -48,6 +52,8 @@ def move_tracks(lane: Any, tracks: np.ndarray, camera: np.ndarray, lost_only: bo
             continue
         warp(track.mean, track.cov, camera)
         warp_box(track.box, camera)
+        if st.smooth:
+            warp(track.steady_mean, track.steady_cov, camera)
         if st.recover:
             warp(track.seen_mean, track.seen_cov, camera)
         for i in range(min(track.steps, HISTORY)):
@@ -101,10 +107,14 @@ def update_frame(
         score = objects.score[first + i]
         if j >= 0:
             _correct(tracks[j], objects.box[first + i], score, lane.time_s, st)
+            if st.smooth:
+                _steady(tracks[j], objects.box[first + i], score, lane.time_s)
         elif j == NONE and score >= max(st.new_score, high):
             j = lane.count
             lane.count += 1
             _begin(tracks[j], objects.box[first + i], lane.time_s)
+            if st.smooth:
+                begin_steady(tracks[j].steady_mean, tracks[j].steady_cov, objects.box[first + i], score)
             embeddings[j].fill(0)
         else:
             continue
@@ -117,7 +127,7 @@ def update_frame(
         if tracks[j].state == SEEN:
             ids[first + i] = tracks[j].id
             if st.smooth:
-                as_box(tracks[j].mean, objects.box[first + i])
+                as_box(tracks[j].steady_mean, objects.box[first + i])
     _drop_unseen(lane, tracks, embeddings, st.track_ttl_s, st.confirm_s)
     return last_id
 
@@ -152,6 +162,15 @@ def _correct(track: Any, box: np.ndarray, score: float, now_s: float, st: Tracke
         correct(track.mean, track.cov, box, score, 1.0)
     if track.state == LOST:
         track.state = SEEN
+
+
+@compiled
+def _steady(track: Any, box: np.ndarray, score: float, now_s: float) -> None:
+    """Update the filter for output with the box seen; it begins again if the track was lost for long."""
+    if now_s - track.seen_s > _STEADY_S + _SLACK_S:
+        begin_steady(track.steady_mean, track.steady_cov, box, score)
+    else:
+        correct_steady(track.steady_mean, track.steady_cov, box, score)
 
 
 @compiled

@@ -19,7 +19,7 @@ COUNT = 40
 
 @pytest.fixture
 def data(tmp_path):
-    """Two sequences in the form of MOTChallenge, with a shaken camera; the second has no detections."""
+    """Two sequences in the form of MOTChallenge, with a shaken camera; the second has no detections and no pictures."""
     rng = np.random.default_rng(0)
     wall = texture()
     places = np.array([(60, 40), (300, 150), (520, 200)], float)
@@ -45,35 +45,48 @@ def data(tmp_path):
     return tmp_path / "set"
 
 
+def idf1_by_method(text):
+    rows = (line.strip("|").split("|") for line in text.splitlines())
+    return {row[0]: float(row[2]) for row in rows if len(row) == 6 and row[0].startswith("`")}
+
+
 def test_sequences_on_disk_are_scored_with_their_pictures(data, monkeypatch, capsys):
     monkeypatch.delenv("STREAMKIT_TEST_DATA", raising=False)
     options = ["--seeds", "0", "--streets", "0", "--peers", "trackers", "--data", str(data)]
     monkeypatch.setattr(sys, "argv", ["trackers.py", *options])
     trackers.main()
     out = capsys.readouterr().out
-    idf1 = {
-        row[0]: float(row[2])
-        for row in (line.strip("|").split("|") for line in out.splitlines())
-        if len(row) == 6 and row[0].startswith("`")
-    }
-    assert set(trackers.METHODS) <= set(idf1)
-    assert idf1["`botsort`"] == idf1["`auto`"] == 1
-    assert idf1["`bytetrack`"] < 0.98
-    assert "unseen: left out, because there are no detections in" in out
+    with_detections, on_truth = (idf1_by_method(text) for text in out.split("## set\n")[1:])
+    assert set(trackers.METHODS) <= set(with_detections)
+    assert with_detections["`botsort`"] == with_detections["`auto`"] == 1
+    assert with_detections["`bytetrack`"] < 0.98
+    assert on_truth["`auto`"] == on_truth["`bytetrack`"] < 0.98, "without pictures"
+    assert "On detections of a sequence:" in out
+    assert "On the boxes of the ground truth of a sequence:" in out
     assert re.search(r"Measured on \d+ \w+ 20\d\d: streamkit \d", out)
     if not installed(sys.executable, "trackers"):
         assert "trackers: left out: it is not installed; name an environment with --python trackers=PYTHON" in out
 
 
-def test_a_file_of_other_detections_is_taken(data, tmp_path):
-    (tmp_path / "other").mkdir()
-    for name, text in (("shaken", "1,-1,10,20,30,40,0.5\n"), ("unseen", "2,-1,1,2,3,4,0.7\n")):
-        (tmp_path / "other" / f"{name}.txt").write_text(text)
-    shaken, unseen = trackers.on_disk(data, "*", tmp_path / "other")
-    assert [rows.tolist() for rows in shaken.rows[:2]] == [[[10, 20, 40, 60, 0.5, 0]], []]
-    assert unseen.rows[1].tolist() == [[1, 2, 4, 6, 0.7, 0]]
-    assert unseen.pictures is None
-    assert [recording.name for recording in trackers.on_disk(data, "un*", tmp_path / "other")] == ["unseen"]
+def test_a_picture_that_breaks_off_leaves_out_its_sequence(data, monkeypatch, capsys):
+    monkeypatch.delenv("STREAMKIT_TEST_DATA", raising=False)
+    (data / "shaken" / "img1" / "000030.jpg").write_text("")
+    options = ["--seeds", "0", "--streets", "0", "--peers", "--data", str(data), "--only-matching", "shaken"]
+    monkeypatch.setattr(sys, "argv", ["trackers.py", *options])
+    trackers.main()
+    assert "000030.jpg is not a picture that OpenCV reads" in capsys.readouterr().out
+
+
+def test_the_program_for_other_packages_compiles():
+    compile(trackers.PEER_PROGRAM, "peer", "exec")
+
+
+def test_a_folder_without_sequences_ends_with_a_message(tmp_path, monkeypatch):
+    monkeypatch.delenv("STREAMKIT_TEST_DATA", raising=False)
+    options = ["--seeds", "0", "--streets", "0", "--peers", "--data", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["trackers.py", *options])
+    with pytest.raises(SystemExit, match="no sequence is there"):
+        trackers.main()
 
 
 def test_the_page_has_a_place_for_each_table():

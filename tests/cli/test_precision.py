@@ -113,3 +113,12 @@ def test_invalid_input_gives_a_single_message(root, here: Here, tmp_path, words,
     assert completed.returncode == code
     assert "Traceback" not in completed.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "text.mp4"]
+
+
+@pytest.mark.parametrize("command", ["quantize", "convert"])
+def test_a_network_that_takes_clips_is_refused(command, root, here: Here, tmp_path):
+    options = ["--f16"] if command == "convert" else []
+    completed = here("models", command, "activity", root / "samples" / "street.mp4", *options, cwd=tmp_path)
+    assert completed.returncode == 2
+    assert "activity takes clips, and a network is converted with single images" in completed.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -9,7 +9,8 @@ import time
 import pytest
 
 from streamkit.emit.client import Message, RecordRejected, SendError, address
-from streamkit.stages.sinks.brokers.webhook import SCHEMES, WebhookClient, secret_bytes
+from streamkit.emit.webhook_templates import template_of
+from streamkit.stages.sinks.brokers.webhook import SCHEMES, WebhookClient, WebhookSink, secret_bytes
 
 
 @pytest.fixture
@@ -124,3 +125,82 @@ def test_a_secret_is_text_or_base64():
         with pytest.raises(ValueError, match="secret must") as caught:
             secret_bytes(bad)
         assert "no!" not in str(caught.value)
+
+
+# ------------------------------------------------------------------------------------------------ messages to people
+
+
+def event_message(number=0, **data):
+    record = {
+        "id": f"s-{number}",
+        "source": "gate",
+        "frame": 7,
+        "pts_s": 0.28,
+        "time": "2026-11-28T10:00:00.000Z",
+        "event": {
+            "kind": "crossed",
+            "stage": "line",
+            "track_id": 3,
+            "data": {"direction": "in", "label": "car", **data},
+        },
+    }
+    return Message(f"s-{number}", "", "", json.dumps(record).encode())
+
+
+@pytest.mark.parametrize(
+    ("template", "fields", "expected"),
+    [
+        ("slack", {}, {"text": 'Car 3 crossed the line "line" going in at gate.\nhttps://site/#/review'}),
+        (
+            "telegram",
+            {"chat_id": "-100"},
+            {"text": 'Car 3 crossed the line "line" going in at gate.\nhttps://site/#/review', "chat_id": "-100"},
+        ),
+        (
+            "ntfy",
+            {"topic": "gate"},
+            {
+                "title": "gate",
+                "message": 'Car 3 crossed the line "line" going in at gate.',
+                "click": "https://site/#/review",
+                "topic": "gate",
+            },
+        ),
+        (
+            {"what": "{kind} {label}", "at": ["{time}", 5], "none": ""},
+            {},
+            {"what": "crossed car", "at": ["2026-11-28T10:00:00.000Z", 5]},
+        ),
+    ],
+    ids=["slack", "telegram", "ntfy", "own"],
+)
+def test_a_template_makes_one_message_of_each_record(hook, client, template, fields, expected):
+    filled = template_of(template, fields)
+    client(template=filled, link="https://site/#/review").deliver([event_message(0), event_message(1)])
+    assert [json.loads(body) for _, body in hook.received] == [expected, expected]
+    assert [headers["webhook-id"] for headers, _ in hook.received] == ["s-0", "s-1"]
+
+
+def test_the_message_for_teams_is_an_adaptive_card_and_braces_in_data_stay(hook, client):
+    client(template=template_of("teams", {})).deliver([event_message(label='{link} ünder "quotes"')])
+    ((_, body),) = hook.received
+    (attachment,) = json.loads(body)["attachments"]
+    first, second = attachment["content"]["body"]
+    assert attachment["contentType"] == "application/vnd.microsoft.card.adaptive"
+    assert '{link} ünder "quotes"' in first["text"]
+    assert second["text"] == "2026-11-28T10:00:00.000Z"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"template": "telegram"}, r"template telegram needs fields: {chat_id: ...}"),
+        ({"template": "ntfy", "fields": {"topic": ""}}, r"template ntfy needs fields: {topic: ...}"),
+        ({"template": {"text": "{txt}"}}, r"template: {txt} is unknown; these are known: text, source, time"),
+        ({"fields": {"a": "b"}}, "fields are entries of a message: set template as well"),
+    ],
+    ids=["chat", "topic", "variable", "fields alone"],
+)
+def test_an_incomplete_template_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        WebhookSink(url="http://127.0.0.1/x", **options)

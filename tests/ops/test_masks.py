@@ -267,35 +267,6 @@ def test_another_number_of_coefficients_is_refused():
         masks.crop_logits(rows, counts, prototypes[:, :4], GEOMETRY, INPUT)
 
 
-@pytest.mark.parametrize("block", [1, 4])
-@pytest.mark.parametrize("row", range(4))
-def test_class_masks_equal_plain_loops(row, block):
-    rng = np.random.default_rng(row)
-    rough = rng.integers(0, 4, (MAP[1] // block, MAP[0] // block))
-    classes = rough.repeat(block, 0).repeat(block, 1).astype(np.uint8)
-    width, height = [*SIZES.tolist(), (150, 90)][row]
-    geometry = np.float32([*SCALES, (0.8, 0.9, -11.0, -9.0)][row])
-    by_class = masks.class_masks(classes, geometry, (width, height), INPUT)
-    wanted = np.zeros((height, width), np.uint8)
-    for y in range(height):
-        for x in range(width):
-            u = ((x + 0.5) * float(geometry[0]) + float(geometry[2])) * MAP[0] / INPUT[0]
-            v = ((y + 0.5) * float(geometry[1]) + float(geometry[3])) * MAP[1] / INPUT[1]
-            wanted[y, x] = classes[min(max(int(v), 0), MAP[1] - 1), min(max(int(u), 0), MAP[0] - 1)]
-    assert sorted(by_class) == sorted(set(wanted.ravel().tolist()))
-    for number, mask in by_class.items():
-        assert mask == rle.encode(wanted == number, width, height)
-
-
-@pytest.mark.parametrize("axis", [1, 3])
-def test_best_classes_take_the_first_of_equal_ones(axis):
-    scores = np.zeros((1, 3, 4, 3) if axis == 3 else (1, 3, 3, 4), np.float32)
-    scores[0, 1, 1, 1] = 2
-    best = masks.best_classes(scores, axis)
-    assert best.dtype == np.uint8
-    assert best.sum() == 1
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("full", [1, 8])
@@ -317,12 +288,3 @@ def test_device_and_host_compute_equal_pieces(dtype, full, monkeypatch):
     for a, b in zip(expected, from_device, strict=True):
         assert (a is None) == (b is None)
         assert a is None or rle.area(a) < 30 or rle.iou(a, b) >= 0.98
-
-
-@pytest.mark.gpu
-def test_device_and_host_select_equal_classes():
-    import cupy
-
-    scores = np.random.default_rng(0).integers(0, 4, (2, 9, 11, 21)).astype(np.float32)
-    there = masks.best_classes(cupy.asarray(scores), 3)
-    np.testing.assert_array_equal(there.get(), masks.best_classes(scores, 3))

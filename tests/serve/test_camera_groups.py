@@ -49,6 +49,7 @@ BODIES = {
     ("POST", "/api/v1/session"): {"token": "not a token of anybody"},
     ("POST", "/api/v1/review/reviewed"): {"ids": ["REVIEW"]},
     ("PATCH", "/api/v1/review/{id}"): {"kept": True},
+    ("POST", "/api/v1/push/silence"): {"source": HIDDEN, "minutes": 5},
 }
 OWN_TEST = {("POST", "/api/v1/sources"), ("POST", "/api/v1/sources.csv"), ("DELETE", "/api/v1/session")}
 
@@ -292,6 +293,8 @@ def test_what_concerns_all_cameras_is_for_people_without_a_limit(server, limited
     assert answer.status_code == 403
     assert "concerns all cameras" in answer.json()["error"]
     assert limited.post("/api/v1/config/differences/restore").status_code == 403
+    assert limited.post("/api/v1/push/silence", json={"source": "", "minutes": 5}).status_code == 403
+    assert limited.post("/api/v1/push/escalation", json={"minutes": 5}).status_code == 403
 
 
 def test_a_person_has_the_same_limit_as_a_token(server):

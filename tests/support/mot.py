@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -45,7 +46,26 @@ NEAR = 0.5  # the IoU from which a box is a hit
 
 def read(path: Path) -> np.ndarray:
     """(n, 7) float64 of a MOTChallenge file: frame from 1, id, x, y, width, height, score."""
-    return np.loadtxt(path, delimiter=",", ndmin=2)[:, :7]
+    return read_whole(path)[:, :7]
+
+
+def read_whole(path: Path) -> np.ndarray:
+    """(n, 7 to 10) float64 of a MOTChallenge file; further columns are class, visibility, or -1.
+
+    Raises:
+        ValueError: it is not such a file; names it.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of an empty file
+        try:
+            rows = np.loadtxt(path, delimiter=",", ndmin=2, encoding="utf-8-sig")
+        except ValueError as error:
+            raise ValueError(f"{path} is not a file of MOTChallenge: {error}") from error
+    if not rows.size:
+        return np.zeros((0, 9))
+    if rows.shape[1] < 7:
+        raise ValueError(f"{path} is not a file of MOTChallenge: it has {rows.shape[1]} columns of at least 7")
+    return rows
 
 
 def read_truth(path: Path, count: int) -> list[TruthFrame]:
@@ -53,7 +73,7 @@ def read_truth(path: Path, count: int) -> list[TruthFrame]:
 
     Files of other authors in this form, such as those of SoccerNet, have no class: -1.
     """
-    rows = np.loadtxt(path, delimiter=",", ndmin=2)
+    rows = read_whole(path)
     kind = rows[:, 7] if rows.shape[1] > 8 else np.ones(len(rows))
     boxes = np.column_stack([rows[:, 2:4], rows[:, 2:4] + rows[:, 4:6]])
     counts = (kind <= 1) & (rows[:, 6] != 0)

@@ -83,7 +83,7 @@ def test_a_tracker_receives_the_options_of_track_and_the_frame():
     track(walkers(2, [(10, 20)], "gate"), method_of(Recording), new_score=0.7, track_ttl=3.0)
     new_score, ttl_s, frame, objects = calls[1]
     assert (new_score, ttl_s) == (0.7, 3.0)
-    assert frame == ("gate", "detect", 0.04, 640, 360, 1)
+    assert frame == ("gate", "detect", 0.04, 640, 360, 1, None)
     np.testing.assert_allclose(objects.box, [[12, 20, 52, 100]])
     assert (objects.box.dtype, objects.score.dtype, objects.class_id.dtype) == (np.float32, np.float32, np.int32)
     assert objects.embedding.shape == (1, 0)
@@ -183,8 +183,12 @@ def test_an_error_of_a_tracker_names_its_file_and_line():
     [
         (lambda: tracker(ByPlace), r"@tracker needs the name that the YAML uses"),
         (lambda: tracker("numbers")(object), r"tracker 'numbers' must be a class with the method update"),
+        (
+            lambda: tracker("numbers", camera_motion="always"),
+            r"camera_motion of tracker 'numbers' must be \"auto\", True or False, got 'always'",
+        ),
     ],
-    ids=["no name", "no update"],
+    ids=["no name", "no update", "no such camera motion"],
 )
 def test_an_invalid_declaration_is_refused(declare, message):
     with pytest.raises(TypeError, match=message):
@@ -194,6 +198,12 @@ def test_an_invalid_declaration_is_refused(declare, message):
 def test_boxes_of_a_plugin_cannot_be_smoothed():
     with pytest.raises(ValueError, match="method numbers has no motion model to smooth boxes with"):
         Track(method=method_of(ByPlace), smooth=True)
+
+
+def test_a_plugin_that_does_not_ask_for_camera_motion_gets_none():
+    with pytest.raises(ValueError, match="method numbers does not ask for camera motion: leave out camera_motion"):
+        Track(method=method_of(ByPlace), camera_motion=True)
+    assert Track(method=method_of(ByPlace), camera_motion=False).camera_motion is False
 
 
 def test_an_unknown_method_lists_the_built_in_ones():

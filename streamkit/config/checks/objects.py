@@ -8,6 +8,9 @@ from streamkit.core.errors import Problem
 from streamkit.core.text import did_you_mean
 from streamkit.core.units import Of
 
+_SINGLE = frozenset({"anomaly_score", "depth", "relative_depth"})
+"""Columns that only one stage on a path can write; the same name is the key of a frame's value in records."""
+
 
 def check_of(graph: Graph, problems: list[Problem]) -> None:
     """Refuse an `of:` whose stage or label does not exist; complete one that is a class of the only detector."""
@@ -58,6 +61,27 @@ def check_gaps(graph: Graph) -> None:
                 "`track: {}` between the two, which predicts objects on these frames"
             )
             graph.config.warnings.append(node.problem(text, "every"))
+
+
+def check_overwritten(graph: Graph, problems: list[Problem]) -> None:
+    """Refuse a second stage on a path that writes the depth or the anomaly score of the same objects, or of frames."""
+    for node in graph.certain:
+        for upper in above(graph, node):
+            columns = _SINGLE & node.type.spec.columns.keys() & upper.type.spec.columns.keys()
+            subjects = [_subject(stage) for stage in (node, upper)]
+            if columns and subjects[0] == subjects[1]:
+                text = (
+                    f"{node.table}: {upper.table} writes {min(columns)} of {subjects[0]} already, which this stage "
+                    "would overwrite; put one of them on a branch of its own, with from"
+                )
+                problems.append(node.problem(text))
+                break
+
+
+def _subject(node: Node) -> str:
+    """What a stage measures."""
+    of = node.options.get("of")
+    return f"the objects of {of.stage}" if isinstance(of, Of) else "whole frames"
 
 
 def collects(node: Node) -> bool:

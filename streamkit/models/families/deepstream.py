@@ -64,8 +64,9 @@ def _reference_deepstream(image: PlainImage) -> np.ndarray:
         formats=(
             OutputFormat(
                 "(N, A, 6)",
-                "x1, y1, x2, y2 in network pixels; score; class; not suppressed. DeepStream-Yolo, in older versions "
-                "as `boxes` (N, A, 4), `scores` (N, A, 1) and `classes` (N, A, 1). Unverified",
+                "x1, y1, x2, y2 in network pixels; score; class; not suppressed. DeepStream-Yolo, as its "
+                "scripts for YOLO11 write them; in older versions as `boxes` (N, A, 4), `scores` (N, A, 1) and "
+                "`classes` (N, A, 1). Exports unverified",
             ),
         ),
         plausible=without_map(anchors(1, _PYRAMIDS)),

@@ -139,7 +139,12 @@ class MetricDepth(DepthMap):
 
 
 @network_family(
-    "relative_depth", _traits("without a unit, larger is farther", "Depth Anything v3, unverified", doubt=_below_zero)
+    "relative_depth",
+    _traits(
+        "without a unit, larger is farther",
+        "Depth Anything v3: as depth-anything-3 0.1.1 computes it, which has no export of its own; unverified",
+        doubt=_below_zero,
+    ),
 )
 class RelativeDepth(DepthMap):
     """Larger is farther; comparable within a frame only."""

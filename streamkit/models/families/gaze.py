@@ -48,7 +48,9 @@ def _reference_gaze(image: PlainImage) -> np.ndarray:
         formats=(
             OutputFormat(
                 "`yaw` (N, 90), `pitch` (N, 90)",
-                "a value for each bin of an angle, before the softmax; or 28 bins. L2CS, unverified",
+                "a value for each bin of an angle, before the softmax; or 28 bins. L2CS, with the names of "
+                "gaze-estimation's export, whose yaw is the horizontal angle; the authors' code calls that one pitch. "
+                "Unverified",
             ),
         ),
         line=authors_input("L2CS", 0, resize="stretch", mean=list(IMAGENET_MEAN), std=list(IMAGENET_STD)),

@@ -77,7 +77,9 @@ def _not_counted(values: Values, size: Size, classes: int | None) -> str:
             OutputFormat(
                 "`num_dets` (N, 1), `det_boxes` (N, K, 4), `det_scores` (N, K), `det_classes` (N, K)",
                 "the number of objects; x1, y1, x2, y2 in network pixels. EfficientNMS and exports that replace it: "
-                "mmyolo (`num_dets`, `boxes`, `scores`, `labels`); both unverified. YOLO-NAS of super-gradients 3.7 "
+                "mmyolo (`num_dets`, `boxes`, `scores`, `labels`); both unverified, since TensorRT alone runs the "
+                "operator. "
+                "YOLO-NAS of super-gradients 3.7 "
                 "(`num_predictions`, `pred_boxes`, `pred_scores`, `pred_classes`)",
             ),
         ),
@@ -131,8 +133,8 @@ def _not_dets(values: Values, size: Size, classes: int | None) -> str:
         formats=(
             OutputFormat(
                 "`dets` (N, K, 5), `labels` (N, K)",
-                "x1, y1, x2, y2 in network pixels and a score; the class. mmdeploy 1: RTMDet and other detectors of "
-                "MMDetection. Unverified",
+                "x1, y1, x2, y2 in network pixels and a score; the class. RTMDet and other detectors of MMDetection, "
+                "as the sources of mmdeploy 1.3.1 write them; exports unverified",
             ),
         ),
         doubt=_not_dets,

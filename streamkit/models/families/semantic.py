@@ -3,7 +3,7 @@
 
 | output | format |
 | --- | --- |
-| (N, C, h, w) or (N, h, w, C) | a score per class, such as DeepLab's; the best wins, of equal scores the first |
+| (N, C, h, w) or (N, h, w, C) | a score per class, such as DeepLab's, sampled at each pixel; the best wins |
 | (N, h, w) or (N, 1, h, w), integers | the class itself |
 """
 
@@ -29,7 +29,7 @@ from streamkit.models.families.base import (
 )
 from streamkit.models.families.rules import SLACK, holds_integers, in_shape
 from streamkit.models.network_file import ModelInfo
-from streamkit.ops.masks import best_classes
+from streamkit.ops.class_maps import best_classes
 
 _MAX_CLASSES = 256  # a map has a byte a place
 _OTHER_MAPS = re.compile("heat|depth|disp|anomaly|keypoint|flow|mask", re.IGNORECASE)
@@ -108,12 +108,18 @@ class Semantic(Family):
 
     def maps(self, outputs: Outputs, classes: int) -> Array:
         """Return the class of each place, (N, h, w) uint8, on the outputs' device."""
+        scores = self.scores(outputs, classes)
+        if scores is not None:
+            return best_classes(scores, 1)
         output = self._map(outputs)[1]
-        if output.ndim == 4 and output.shape[1] == 1 and classes > 1:
-            output = output[:, 0]
-        if output.ndim == 3:
-            return output.astype(np.uint8)
-        return best_classes(output, 1 if output.shape[1] == classes else 3)
+        return (output[:, 0] if output.ndim == 4 else output).astype(np.uint8)
+
+    def scores(self, outputs: Outputs, classes: int) -> Array | None:
+        """Return the score of each class at each place, a view (N, C, h, w); None if the map has the class itself."""
+        output = self._map(outputs)[1]
+        if output.ndim == 3 or (output.shape[1] == 1 and classes > 1):
+            return None
+        return output if output.shape[1] == classes else output.transpose(0, 3, 1, 2)
 
     def _map(self, outputs: Mapping[str, Any]) -> tuple[str, Any]:
         """Return the only output that is a map: its name, and its shape or array."""

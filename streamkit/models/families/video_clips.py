@@ -3,14 +3,29 @@
 
 from __future__ import annotations
 
+from streamkit.models.facts import CardFacts
 from streamkit.models.families.base import FamilyTraits, OutputFormat, network_family
 from streamkit.models.families.vectors import Logits, Probabilities
+
+
+def _pytorchvideo() -> CardFacts:
+    """Return the input of PyTorchVideo's networks; of the others, files beside the network tell it."""
+    line = "PyTorchVideo: the authors' input"
+    facts = CardFacts()
+    facts.add(line, input_resize="crop", input_color="rgb", input_scale="1/255")
+    facts.add(line, input_mean=0.45, input_std=0.225)
+    return facts
 
 
 @network_family(
     "clip_logits",
     FamilyTraits(
-        formats=(OutputFormat("(N, C)", "a value for each action, before the softmax; the input is a clip"),),
+        formats=(
+            OutputFormat(
+                "(N, C)",
+                "a value for each action, before the softmax; the input is a clip. VideoMAE of transformers 5.24",
+            ),
+        ),
         plausible=Logits.traits.plausible,
         doubt=Logits.traits.doubt,
         reference=Logits.traits.reference,
@@ -27,7 +42,12 @@ class ClipLogits(Logits):
 @network_family(
     "clip_probabilities",
     FamilyTraits(
-        formats=(OutputFormat("(N, C)", "a value for each action, after the softmax; the input is a clip"),),
+        formats=(
+            OutputFormat(
+                "(N, C)", "a value for each action, after the softmax; the input is a clip. X3D of PyTorchVideo 0.1.5"
+            ),
+        ),
+        line=_pytorchvideo(),
         plausible=Probabilities.traits.plausible,
         doubt=Probabilities.traits.doubt,
         reference=Probabilities.traits.reference,

@@ -2,7 +2,7 @@
 // on the host is OpenCV's.
 
 enum { LEVELS = 4, RADIUS = 7, WINDOW = 2 * RADIUS + 1, CELL = 20, MARGIN = 10, LANES = 32 };
-enum { PER_LANE = (WINDOW * WINDOW + LANES - 1) / LANES };
+enum { PER_LANE = (WINDOW * WINDOW + LANES - 1) / LANES, BLOCK = 256 };
 
 struct View {
     const unsigned char* source;  // the frame's first luma row
@@ -61,21 +61,23 @@ __device__ inline int mirrored(const int at, const int count) {
     return min(max(within, 0), count - 1);
 }
 
-// A level from the one before it, as OpenCV's pyrDown: every second pixel, smoothed by 1 4 6 4 1 on both sides. Grid: a
-// thread for each pixel, y the frame.
-extern "C" __global__ void halve(const View* views, const int level) {
-    const View v = views[blockIdx.y];
-    const Level from = level_of(v.width, v.height, level - 1), to = level_of(v.width, v.height, level);
-    const int at = blockIdx.x * blockDim.x + threadIdx.x;
-    if (at >= to.width * to.height) return;
-    const int x = at % to.width * 2, y = at / to.width * 2;
+// The smaller levels, each from the one before it as OpenCV's pyrDown: every second pixel, smoothed by 1 4 6 4 1 on both
+// sides. All threads of a block.
+__device__ void halve(const View v) {
     const int weights[5] = {1, 4, 6, 4, 1};
-    int sum = 128;
-    for (int j = -2; j <= 2; ++j) {
-        const unsigned char* row = v.levels + from.start + (size_t)mirrored(y + j, from.height) * from.width;
-        for (int i = -2; i <= 2; ++i) sum += weights[j + 2] * weights[i + 2] * row[mirrored(x + i, from.width)];
+    for (int level = 1; level < LEVELS; ++level) {
+        const Level from = level_of(v.width, v.height, level - 1), to = level_of(v.width, v.height, level);
+        for (int at = threadIdx.x; at < to.width * to.height; at += BLOCK) {
+            const int x = at % to.width * 2, y = at / to.width * 2;
+            int sum = 128;
+            for (int j = -2; j <= 2; ++j) {
+                const unsigned char* row = v.levels + from.start + (size_t)mirrored(y + j, from.height) * from.width;
+                for (int i = -2; i <= 2; ++i) sum += weights[j + 2] * weights[i + 2] * row[mirrored(x + i, from.width)];
+            }
+            v.levels[to.start + at] = sum >> 8;
+        }
+        __syncthreads();
     }
-    v.levels[to.start + at] = sum >> 8;
 }
 
 // The smaller eigenvalue of the products of Sobel gradients, summed over 3x3 pixels.
@@ -94,17 +96,13 @@ __device__ inline float corner_strength(const unsigned char* luma, const int wid
     return (xx + yy) / 2 - sqrtf(half * half + xy * xy);
 }
 
-// The strongest corner of each cell that is in no box, NaN if it is weaker than `threshold`. Boxes are left, top, right
-// and bottom in pixels of the small luma, the ends exclusive. Grid: a warp for each cell, y the frame.
-extern "C" __global__ void __launch_bounds__(LANES)
-    corners(const View* views, const int4* boxes, const float threshold) {
-    const View v = views[blockIdx.y];
-    const int cell = blockIdx.x;
-    if (cell >= v.columns * v.rows) return;
+// The strongest corner of a cell that is in no box, NaN if it is weaker than `threshold`. All lanes of a warp.
+__device__ void strongest_corner(const View v, const int cell, const int4* boxes, const float threshold) {
+    const int lane = threadIdx.x % LANES;
     const int left = MARGIN + cell % v.columns * CELL, top = MARGIN + cell / v.columns * CELL;
     float best = -1;
     int best_at = 0;
-    for (int at = threadIdx.x; at < CELL * CELL; at += LANES) {
+    for (int at = lane; at < CELL * CELL; at += LANES) {
         const int x = left + at % CELL, y = top + at / CELL;
         bool inside = false;
         for (int b = 0; b < v.box_count && !inside; ++b) {
@@ -125,11 +123,24 @@ extern "C" __global__ void __launch_bounds__(LANES)
             best_at = other_at;
         }
     }
-    if (threadIdx.x == 0) {
+    if (lane == 0) {
         const float nan = __int_as_float(0x7fffffff);
         v.corners[cell] = best < threshold ? make_float2(nan, nan)
                                        : make_float2(left + best_at % CELL, top + best_at / CELL);
     }
+}
+
+// What follows from the small luma: its smaller levels and its corners. Boxes are left, top, right and bottom in pixels
+// of the small luma, the ends exclusive. Grid: a block for the levels, then a warp for each cell; y the frame.
+extern "C" __global__ void __launch_bounds__(BLOCK)
+    describe(const View* views, const int4* boxes, const float threshold) {
+    const View v = views[blockIdx.y];
+    if (blockIdx.x == 0) {
+        halve(v);
+        return;
+    }
+    const int cell = ((blockIdx.x - 1) * BLOCK + threadIdx.x) / LANES;
+    if (cell < v.columns * v.rows) strongest_corner(v, cell, boxes, threshold);
 }
 
 struct Luma {

@@ -1,4 +1,4 @@
-// Alerts that nobody has reviewed: their number in the navigation and the title, and a sound for new ones.
+// Alerts that no one has reviewed: their number in the navigation and the title, and a sound for new ones.
 
 import { get } from "./api.js";
 import { make, say, text } from "./dom.js";

@@ -130,9 +130,17 @@ export interface EditView {
   rebuilds: string[];
 }
 
+export interface EndedSubscription {
+  endpoint: string;
+}
+
 export interface ErrorResponse {
   error: string;
   request_id: string;
+}
+
+export interface Escalation {
+  minutes: number | null;
 }
 
 export interface EventNames {
@@ -190,6 +198,12 @@ export interface NewSource {
   id: string;
   uri: string;
   options?: Record<string, any>;
+}
+
+export interface NewSubscription {
+  endpoint: string;
+  keys: PushKeys;
+  expirationTime?: number | null;
 }
 
 export interface NewToken {
@@ -259,6 +273,20 @@ export interface ProblemView {
   column: number;
   text: string;
   warning: boolean;
+}
+
+export interface PushKeys {
+  p256dh: string;
+  auth: string;
+}
+
+export interface PushView {
+  public_key: string;
+  problem: string;
+  browsers: number;
+  silenced: Record<string, number>;
+  escalate_s: number | null;
+  counts: Record<string, number>;
 }
 
 export interface RaisedAlarm {
@@ -381,6 +409,11 @@ export interface SignedIn {
   has_password: boolean;
   people: boolean;
   provider: string;
+}
+
+export interface Silence {
+  minutes: number;
+  source?: string;
 }
 
 export interface SourceOption {

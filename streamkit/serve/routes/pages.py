@@ -23,4 +23,8 @@ def add_pages(app: FastAPI) -> None:
     def docs() -> Response:
         return FileResponse(PAGE / "docs.html", headers={"cache-control": "no-cache"})
 
+    @app.get("/service-worker.js", include_in_schema=False)
+    def service_worker() -> Response:
+        return FileResponse(PAGE / "service-worker.js", headers={"cache-control": "no-cache"})
+
     app.mount("/page", StaticFiles(directory=PAGE), name="page")

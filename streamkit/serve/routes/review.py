@@ -7,7 +7,6 @@ import time
 from dataclasses import replace
 from typing import Annotated, Any
 
-import cv2
 import numpy as np
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi import Path as PathParameter
@@ -81,7 +80,7 @@ def _add_lists(api: APIRouter, engine: ServeEngine) -> None:
 
     @api.get("/review/open", tags=["review"], response_model=OpenCounts, responses=errors(503))
     def open_items() -> Response:
-        """How many items nobody has reviewed."""
+        """How many items no one has reviewed."""
         return reply(_open(engine))
 
     @api.get("/review/{id}", tags=["review"], response_model=ReviewDetail, responses=errors(404, 422, 503))
@@ -110,7 +109,7 @@ def _add_changes(api: APIRouter, engine: ServeEngine) -> None:
 
     @api.post("/review/reviewed", response_model=OpenCounts, responses=errors(*LOCKED_ERRORS, 422, 503), **shared)
     def mark(items: ReviewedItems, request: Request) -> Response:
-        """Note that the sender has reviewed items; return how many nobody has reviewed."""
+        """Note that the sender has reviewed items; return how many no one has reviewed."""
         note(request, ", ".join(map(str, items.ids)))
         visible = engine.rights.visible()
         ids = [id_ for id_ in items.ids if visible is None or _is_visible(engine, id_)]
@@ -181,6 +180,8 @@ def _jpeg(engine: ServeEngine, item: ReviewItem) -> bytes:
 
 def _cropped(jpeg: bytes, box: Box) -> bytes:
     """The part of a JPEG around a box, as a JPEG."""
+    import cv2
+
     image = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
     if image is None:
         return jpeg

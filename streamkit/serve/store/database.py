@@ -13,6 +13,7 @@ from pathlib import Path
 from streamkit.core.errors import OutputError
 from streamkit.emit.segment_file import open_private
 from streamkit.serve.store.count_table import SCHEMA as COUNTS_SCHEMA
+from streamkit.serve.store.push_table import SCHEMA as PUSH_SCHEMA
 from streamkit.serve.store.review_table import SCHEMA as REVIEW_SCHEMA
 
 NAME = "serve.db"
@@ -93,7 +94,7 @@ class ServeDatabase:
                 raise OutputError(f"{self.path} was written by a newer version of streamkit; give another --data")
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             connection.execute("PRAGMA journal_mode = WAL")
-            connection.executescript(SCHEMA + COUNTS_SCHEMA + REVIEW_SCHEMA)
+            connection.executescript(SCHEMA + COUNTS_SCHEMA + REVIEW_SCHEMA + PUSH_SCHEMA)
             connection.execute(f"PRAGMA user_version = {VERSION}")
 
     def connect(self) -> sqlite3.Connection:

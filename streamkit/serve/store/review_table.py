@@ -308,7 +308,7 @@ def events_of(connection: sqlite3.Connection, id_: int) -> list[int]:
 
 
 def count_open(connection: sqlite3.Connection) -> dict[str, dict[str, int]]:
-    """How many items nobody has reviewed, by severity and source."""
+    """How many items no one has reviewed, by severity and source."""
     rows = connection.execute(
         "SELECT severity, source, COUNT(*) FROM review_items WHERE reviewed_s IS NULL GROUP BY severity, source"
     )
@@ -319,7 +319,7 @@ def count_open(connection: sqlite3.Connection) -> dict[str, dict[str, int]]:
 
 
 def mark_reviewed(connection: sqlite3.Connection, ids: Iterable[int], by: str | None, time_s: float) -> int:
-    """Note who has reviewed items, or with None that nobody has; return how many there are."""
+    """Note who has reviewed items, or with None that no one has; return how many there are."""
     values = [(by, None if by is None else time_s, id_) for id_ in ids]
     marked = connection.executemany("UPDATE review_items SET reviewed_by = ?, reviewed_s = ? WHERE id = ?", values)
     return marked.rowcount

@@ -365,9 +365,14 @@ class ServeStore:
             return review_table.events_of(connection, id_)
 
     def count_open(self) -> dict[str, dict[str, int]]:
-        """How many items nobody has reviewed, by severity and source."""
+        """How many items no one has reviewed, by severity and source."""
         with self._reading() as connection:
             return review_table.count_open(connection)
+
+    def read(self, query: Callable[[sqlite3.Connection], _Result]) -> _Result:
+        """What a query returns."""
+        with self._reading() as connection:
+            return query(connection)
 
     def change(self, write: Callable[[sqlite3.Connection], _Result]) -> _Result:
         """Write what a person changes, at once.

@@ -10,7 +10,7 @@ import numpy as np
 
 from streamkit.core.counters import Counters
 from streamkit.core.data import Batch, Detections, Frame
-from streamkit.ops.camera_motion import Landmarks, camera_motions, displacement, landmarks
+from streamkit.ops.camera_motion import Landmarks, camera_motions, displacement
 from streamkit.tracking.tracker import CameraMotion
 
 MEASURED = "camera motion: frames measured"
@@ -111,16 +111,12 @@ class CameraMotions:
         self._counters.add(MEASURED, len(measured))
         cameras = [self._cameras[frame.source] for frame in measured]
         surfaces = [frame.surface for frame in measured if frame.surface is not None]
-        marks = landmarks(surfaces, [(frame.width, frame.height) for frame in measured], boxes)
-        pairs = [
-            (camera.landmarks, mark)
-            for camera, mark in zip(cameras, marks, strict=True)
-            if camera.landmarks is not None
-        ]
-        estimates = iter(camera_motions(pairs))
-        for row, frame, camera, mark in zip(due, measured, cameras, marks, strict=True):
+        sizes = [(frame.width, frame.height) for frame in measured]
+        earlier = [camera.landmarks for camera in cameras]
+        marks, estimates = camera_motions(surfaces, sizes, boxes, earlier)
+        for row, frame, camera, mark, estimate in zip(due, measured, cameras, marks, estimates, strict=True):
             if camera.landmarks is not None:
-                motions[row] = self._trusted(frame, camera, next(estimates))
+                motions[row] = self._trusted(frame, camera, estimate)
             camera.landmarks = mark
             camera.measured_s = frame.pts_s
             camera.measured = camera.ordinal

@@ -69,7 +69,7 @@ class Track(StreamStage):
         "output tracks that are not seen for up to half a second, or this long, as objects marked `predicted`. Frames "
         "skipped by a detector's `every` have all their objects like this in any case.",
     ] = False
-    smooth: Annotated[bool | None, "use the motion filter's boxes, which jitter less; default for botsort."] = None
+    smooth: Annotated[bool | None, "steady the boxes by a motion filter; default for botsort."] = None
     camera_motion: Annotated[
         bool | Literal["auto"] | None,
         "move the tracks as the camera moves the picture. true measures every frame; auto, the default for botsort and "
@@ -94,10 +94,11 @@ class Track(StreamStage):
             raise ValueError(
                 f"method {method} has no motion model to smooth boxes with: leave out smooth or change method"
             )
-        if self.camera_motion and not method.has_motion_filter:
-            raise ValueError(
-                f"method {method} has no motion model for the camera to move: leave out camera_motion or change method"
-            )
+        if self.camera_motion and not method.takes_camera_motion:
+            reason = "has no motion model for the camera to move"
+            if not method.compiled:
+                reason = "does not ask for camera motion"
+            raise ValueError(f"method {method} {reason}: leave out camera_motion or change method")
 
     @property
     def tracker_method(self) -> TrackerMethod:

@@ -23,7 +23,7 @@ from streamkit.models.card import family_of
 from streamkit.models.card_option import Model
 from streamkit.models.network import inspect
 from streamkit.ops import rle
-from streamkit.ops.masks import class_masks
+from streamkit.ops.class_maps import class_masks, placed_classes
 from streamkit.stages.inference.select_objects import TrackCaches, members, track_ids
 
 BACKGROUND = "background"
@@ -342,7 +342,9 @@ class ApplyRegions(ApplyResults, writes=(SEGMENTATION,)):
         for ((row, _), classes), geometry in zip(results.items(), geometries, strict=True):
             frame = batch.frames[row]
             mask_by_label: dict[str, Any] = dict(frame.facts.get(SEGMENTATION, {}))
-            for number, mask in class_masks(classes, geometry, (frame.width, frame.height), size).items():
+            frame_size = (frame.width, frame.height)
+            pixels = classes if classes.ndim == 1 else placed_classes(classes, geometry, frame_size, size)
+            for number, mask in class_masks(pixels[: frame.width * frame.height], frame_size).items():
                 name = names[number] if number < len(names) else str(number)
                 wanted = name in self.labels if self.labels is not None else name != BACKGROUND
                 if wanted and rle.area(mask) >= self.min_share * frame.width * frame.height:

@@ -153,10 +153,10 @@ class MeasureRelativeDepth(MeasureDepth, writes=("relative_depth",), columns={"r
 class Depth(Composite):
     """Estimate how far each place of the frame is, and measure objects.
 
-    `draw` shows the map as colors, near places light. With `of`, each object has the median of the map in its mask or,
-    without one, in its box: the column `depth` in meters with a network of the family `metric_depth`. Other networks
-    give depth without a unit; the column is `relative_depth` then, from 0, the frame's nearest place, to 1, its
-    farthest, and is comparable within a frame only. Both are in records and rules.
+    `draw` with `maps` shows the map as colors, near places light. With `of`, each object has the median of the map in
+    its mask or, without one, in its box: the column `depth` in meters with a network of the family `metric_depth`.
+    Other networks give depth without a unit; the column is `relative_depth` then, from 0, the frame's nearest place, to
+    1, its farthest, and is comparable within a frame only. Both are in records and rules.
     """
 
     model: Annotated[Model, "the model card, with task: depth; its family says what the values are."]

@@ -160,7 +160,11 @@ class Infer(BatchStage):
         allowed = candidates(self.engine, self._pinned, device)
         if len(allowed) == 1 or device.kind == "cpu":
             return allowed[0], None
-        if self._family.takes_clips:  # the comparison needs single images
+        if self._family.takes_clips:
+            logger.info(
+                f"{self._card.file.name} runs in {F32}: precisions are compared on single images; set precision to "
+                "choose"
+            )
             return F32, None
         file = choice_file(self._card.file, self._card.input.size, gpu_versions(device.index), allowed)
         choice = read_choice(file)

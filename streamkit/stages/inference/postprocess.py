@@ -23,6 +23,7 @@ from streamkit.models.card_option import Model
 from streamkit.models.families import CAUSES, FAMILIES, ReadOptions, begin_table
 from streamkit.models.prompts import check_prompts
 from streamkit.ops.boxes import iou_matrix
+from streamkit.ops.class_maps import pixel_classes
 from streamkit.ops.transfer import LateArray, fetch
 from streamkit.stages.inference.infer import PromptTexts
 from streamkit.stages.inference.inference_regions import FrameGeometry, InferenceRegions, Tiles, merge_regions
@@ -434,13 +435,29 @@ class FetchVectors(
 
 
 class FetchMaps(
-    FetchVectors, device_copy="the maps of classes go from device to host, a byte a place, one copy a batch"
+    FetchVectors, device_copy="the classes of pixels go from device to host, a byte a pixel, one copy a batch"
 ):
-    """Start the copy of the best class of each place to the host."""
+    """Start the copy of the class of each pixel to the host; of a network without scores, of each place of its map."""
 
-    def select(self, outputs: Mapping[str, Array]) -> Array:
-        """Return the maps; the batch's geometry maps their places to the frame."""
-        return self._family.maps(outputs, len(self.model.labels))
+    def _selected(self, batch: Batch, count: int) -> Array:
+        """Return (count, room) of `pixel_classes`, or (count, h, w) that the batch's geometry maps to the frame."""
+        assert batch.rows is not None
+        assert batch.geometry is not None
+        frames = [batch.frames[row] for row in batch.rows.tolist()]
+        sizes_wh = np.array([(frame.width, frame.height) for frame in frames])
+        room = int(sizes_wh.prod(axis=1).max())
+        classes = len(self.model.labels)
+        whole = [(slice(0, count), batch.outputs)]
+        class_arrays = []
+        for rows, outputs in batch.outputs.runs() if isinstance(batch.outputs, LazyOutputs) else whole:
+            scores = self._family.scores(outputs, classes)
+            length = rows.stop - rows.start
+            if scores is None:
+                class_arrays.append(self._family.maps(outputs, classes)[:length])
+                continue
+            places = batch.geometry[rows], sizes_wh[rows], self.model.input.size
+            class_arrays.append(pixel_classes(scores[:length], *places, room))
+        return class_arrays[0] if len(class_arrays) == 1 else batch.xp.concatenate(class_arrays)
 
     def finish(self, fetched: np.ndarray) -> np.ndarray:
         """Return the maps unchanged."""

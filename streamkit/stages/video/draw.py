@@ -12,7 +12,7 @@ import numpy as np
 
 from streamkit.analytics.shapes import by_name, scaled
 from streamkit.config.privacy import Hiding, hidden
-from streamkit.core.data import Batch, Detections, Shown, Surface
+from streamkit.core.data import Batch, Detections, FrameMap, Shown, Surface
 from streamkit.core.stage import BatchStage, CompositePart, Score, Seconds, StreamStage, stage
 from streamkit.core.units import WholePixels
 from streamkit.ops.annotate import annotate
@@ -24,6 +24,7 @@ from streamkit.ops.style import Style
 from streamkit.stages.analytics.track_analytics import warn_outside
 
 _TRAIL_STEP = 0.01  # of the frame's height: points of a trail are at least so far apart, so a trail's memory is bounded
+_ANOMALIES = 0.5  # opacity of anomaly maps
 
 
 class _Foot(NamedTuple):
@@ -137,7 +138,11 @@ class Draw(BatchStage):
     fill: Annotated[Score, "opacity of the tint inside a box; 0 leaves it clear."] = 0.0
     only: Annotated[tuple[str, ...] | None, "names of the classes to draw, [] for none; all by default."] = None
     masks: Annotated[Score, "opacity of masks; 0 omits them."] = 0.4
-    maps: Annotated[Score, "opacity of the colors of depth and anomaly maps; 0 omits them."] = 0.5
+    maps: Annotated[
+        Score | None,
+        "opacity of the colors of depth and anomaly maps; 0 omits them. By default 0.5 for anomalies, which "
+        "are unusual places alone, and 0 for depth, which covers the picture.",
+    ] = None
     min_keypoint_score: Annotated[Score, "minimum score of a keypoint that is drawn."] = 0.3
     analytics: Annotated[bool, "draw zones with the number of tracks in them, and lines with their counts."] = True
     trail: Annotated[Seconds | None, "draw where the foot of each track was for this long; needs a tracker."] = None
@@ -201,8 +206,7 @@ class Draw(BatchStage):
         originals = [surface for surface in surfaces if surface is not None]
         if self._hidden:
             originals = self._hide(batch, originals, places, tables)
-        if self.maps > 0:
-            originals = self._paint(batch, originals, places)
+        originals = self._paint(batch, originals, places)
         drawn = draw(
             originals, marks, [ends[i] for i in places], self._atlas, in_place=self.context.runtime.draws_in_place
         )
@@ -215,8 +219,17 @@ class Draw(BatchStage):
         frames = [batch.frames[place] for place in places]
         in_place = self.context.runtime.draws_in_place
         for name in dict.fromkeys(name for frame in frames for name in frame.maps):
-            originals = paint(originals, [frame.maps.get(name) for frame in frames], self.maps, in_place=in_place)
+            layers = [frame.maps.get(name) for frame in frames]
+            opacity = self._opacity(next(layer for layer in layers if layer is not None))
+            if opacity > 0:
+                originals = paint(originals, layers, opacity, in_place=in_place)
         return originals
+
+    def _opacity(self, frame_map: FrameMap) -> float:
+        """Return the opacity of a map, which other frames have of the same kind."""
+        if self.maps is not None:
+            return self.maps
+        return _ANOMALIES if frame_map.kind == "anomaly" else 0.0
 
     def _hide(
         self, batch: Batch, originals: list[Surface], places: list[int], tables: list[Detections]

@@ -21,6 +21,7 @@ from streamkit.stages.inference.action import Action
 from streamkit.testing.kit import run_stage
 
 TRUTH = np.load(Path(__file__).parent / "truth" / "videomae.npz")
+X3D = np.load(Path(__file__).parent / "truth" / "x3d.npz")
 PROCESSOR = json.loads(str(TRUTH["preprocessor"]))
 COLOR = Color("bt601", full_range=True, chroma_x=0.5)
 
@@ -34,8 +35,15 @@ def network(tmp_path):
     return tmp_path / "model.onnx"
 
 
-def video():
-    frames = TRUTH["frames"]
+@pytest.fixture
+def x3d(tmp_path):
+    """The authors' export, with the names of its classes."""
+    (tmp_path / "x3d.onnx").write_bytes(X3D["network"].tobytes())
+    (tmp_path / "labels.txt").write_text("walk\nrun\nfall\nsit\nwave\n")
+    return tmp_path / "x3d.onnx"
+
+
+def video(frames=TRUTH["frames"]):
     surfaces = [Surface(from_rgb(rgb, COLOR), COLOR) for rgb in frames]
     height, width = frames.shape[1:3]
     return [Frame("a", index, index / 10, width, height, surface) for index, surface in enumerate(surfaces)]
@@ -131,3 +139,48 @@ def test_clips_and_single_images_are_not_confused(network):
     image_card = dataclasses.replace(derive(network).card(), task="classify", family="logits")
     with pytest.raises(ModelError, match=r"takes clips, pixel_values .*, and family logits is for single images"):
         check_model(image_card)
+
+
+def test_x3d_is_derived_without_a_card(x3d):
+    card = derive(x3d).card()
+    assert (card.task, card.family) == ("action", "clip_probabilities")
+    spec = card.input
+    assert (spec.size, spec.resize, spec.color) == ((32, 32), "crop", "rgb")
+    assert (spec.scale, spec.mean, spec.std) == (pytest.approx(1 / 255), (0.45,) * 3, (0.225,) * 3)
+    assert (inspect(x3d).clip.order, inspect(x3d).clip.frames) == ("cthw", 4)
+
+
+def test_x3d_without_labels_asks_for_them_alone(x3d):
+    x3d.with_name("labels.txt").unlink()
+    with pytest.raises(Underivable, match="no source names 5 classes") as refusal:
+        derive(x3d)
+    assert len(refusal.value.problems) == 1
+
+
+def test_frames_of_x3d_equal_those_of_the_authors_transforms(x3d):
+    spec = check_model(derive(x3d).card()).input
+    frames = video(X3D["frames"])
+    tensor, _ = preprocess([frame.surface for frame in frames], [(frame.width, frame.height) for frame in frames], spec)
+    levels = (tensor * 0.225 + 0.45) * 255
+    assert np.abs(levels - X3D["levels"]).max() < 4  # the colors of a frame are rounded, half as many as pixels
+    assert np.abs(levels - X3D["levels"]).mean() < 0.7
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_check_compares_clips_of_x3d_with_the_reference(x3d, device):
+    report = check(derive(x3d).card(), video(X3D["frames"]), Device(device))
+    assert (report.passed, report.frames) == (True, 10)
+
+
+@pytest.mark.parametrize("batch", [1, 32])
+def test_answers_of_x3d_equal_those_of_the_authors(x3d, batch):
+    expected = X3D["probabilities"]
+    assert len(set(expected.argmax(axis=1))) >= 3
+    card = derive(x3d).card()
+    stage = Action(model=card, stride=1, every=0.0, min_score=0.0)
+    processed = run_stage(stage, video(X3D["frames"]), batch=batch)
+    for frame, probabilities in zip(processed[3:], expected, strict=True):
+        answer = frame.facts["attributes"]["action"]
+        assert answer["score"] == pytest.approx(probabilities.max(), abs=0.02)
+        best = probabilities[card.labels.index(answer["label"])]
+        assert best == pytest.approx(probabilities.max(), abs=0.02)  # two classes of a clip are equally likely

@@ -1,16 +1,20 @@
 """`track` with a camera that moves: tracks move with the picture, and cameras that stand still cost next to nothing."""
 
+from itertools import pairwise
+from pathlib import Path
+
 import numpy as np
 import pytest
 from support.textures import as_surface, seen_through, similarity, texture
 from support.walkers import ids, walkers
 
 from streamkit.core.data import Batch, Detections, Surface
-from streamkit.core.stage import Context
+from streamkit.core.stage import Collecting, Context, Registry
 from streamkit.ops import traffic
+from streamkit.plugin_api import tracker
 from streamkit.stages.analytics.camera_motion import COMPENSATED, MEASURED, NO_PIXELS, UNKNOWN
 from streamkit.stages.analytics.track import Track
-from streamkit.testing.kit import run_stage
+from streamkit.testing.kit import plugin_trackers, run_stage
 
 PLACES = [(60, 40), (180, 60), (300, 150), (420, 40), (520, 200)]
 
@@ -26,9 +30,9 @@ def filmed(cameras, source="a", seed=0, places=PLACES):
     return footage
 
 
-def shaken(count, seed=0):
+def shaken(count, seed=0, pixels=12):
     rng = np.random.default_rng(seed)
-    return [similarity(*rng.normal(0, 12, 2), zoom=rng.uniform(0.96, 1.04)) for _ in range(count)]
+    return [similarity(*rng.normal(0, pixels, 2), zoom=rng.uniform(0.96, 1.04)) for _ in range(count)]
 
 
 def counted(footage, batch=4, **options):
@@ -175,6 +179,74 @@ def test_a_method_without_a_motion_model_is_refused():
     with pytest.raises(ValueError, match="method iou has no motion model for the camera to move"):
         Track(method="iou", camera_motion=True)
     assert Track(method="iou", camera_motion=False).camera_motion is False
+
+
+# ---------------------------------------------------------------------------------------- trackers of plugins
+
+
+@pytest.fixture
+def followed():
+    """A method that asks for the motion of the camera, and what its tracker receives: (motion, first box) a frame."""
+    calls = []
+
+    class Following:
+        """Number the objects of each frame in their order."""
+
+        def __init__(self, settings):
+            pass
+
+        def update(self, objects, frame):
+            calls.append((frame.camera, objects.box[:1]))
+            return 1 + np.arange(len(objects.box))
+
+    with Collecting(Registry()) as registry:
+        tracker("following", camera_motion="auto")(Following)
+    return registry.trackers["following"], calls
+
+
+def test_a_tracker_of_a_plugin_receives_the_motion_that_it_asks_for(followed):
+    method, calls = followed
+    assert counted(filmed(shaken(20)), method=method)[1][COMPENSATED] == 19
+    assert calls[0][0] is None
+    for (_, before), (camera, box) in pairwise(calls):
+        np.testing.assert_allclose(camera.moved(before), box, atol=1)
+
+
+def test_a_tracker_of_a_plugin_receives_the_motion_since_its_last_call(followed):
+    """Of the frames that the detector skips, too: their motions are put together."""
+    method, calls = followed
+    footage = filmed(shaken(21))
+    for frame in footage:
+        if frame.index % 4:
+            frame.detections = frame.detections[:0]
+            frame._state.skipped_detectors = frozenset(["detect"])
+    tables = [frame.detections for frame in run_stage(Track(method=method), footage, batch=3)]
+    assert len(calls) == 6
+    for (_, before), (camera, box) in pairwise(calls):
+        np.testing.assert_allclose(camera.moved(before), box, atol=2)
+    for table, frame in zip(tables, filmed(shaken(21)), strict=True):
+        np.testing.assert_allclose(table.xyxy, frame.detections.xyxy, atol=2)
+
+
+def test_a_tracker_of_a_plugin_receives_no_motion_without_the_option(followed):
+    method, calls = followed
+    assert not any(counted(filmed(shaken(5)), method=method, camera_motion=False)[1].values())
+    assert [camera for camera, _ in calls] == [None] * 5
+
+
+@pytest.mark.parametrize("first", [101, 102, 103])
+def test_a_tracker_of_a_plugin_reads_that_the_camera_began_to_move_earlier(followed, first):
+    method, calls = followed
+    pan = [similarity(dx=42 + 3 * number) for number in range(20)]
+    counted(filmed([similarity()] * first + pan), method=method)
+    assert [camera.since_earlier for camera, _ in calls if camera is not None][:3] == [True, False, False]
+
+
+def test_cbiou_follows_objects_while_the_camera_shakes():
+    cbiou = plugin_trackers(Path(__file__).resolve().parents[3] / "plugins")["cbiou"]
+    footage = filmed(shaken(40, pixels=16))
+    assert counted(footage, method=cbiou, confirm=0.0)[0] == [[1, 2, 3, 4, 5]] * 40
+    assert max(map(max, counted(footage, method=cbiou, confirm=0.0, camera_motion=False)[0])) > 5
 
 
 @pytest.mark.gpu

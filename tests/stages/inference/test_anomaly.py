@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from support.map_networks import anomaly_card, depth_card, gray_frames
 
+from streamkit.config.graph import assemble
+from streamkit.config.pipeline_config import read_text
 from streamkit.core.records import record
 from streamkit.core.units import Of
 from streamkit.stages.inference.frame_maps import Anomaly
@@ -75,6 +77,40 @@ def test_draw_shows_unusual_places_only(tmp_path):
     change = np.abs(drawn.image().astype(int) - before).sum(axis=2)
     assert change[32, 48] > 100
     assert change[4, 4] == 0
+
+
+def test_draw_shows_anomalies_by_default_and_not_with_maps_0(tmp_path):
+    (frame,) = run_stage(Anomaly(model=anomaly_card(tmp_path)), film(0.9))
+    (drawn,) = run_stage(Draw(), [frame])
+    assert np.abs(drawn.image().astype(int) - frame.image())[32, 48].sum() > 50
+    (drawn,) = run_stage(Draw(maps=0.0), [frame])
+    assert drawn.surface is frame.surface
+
+
+STREET = "sources: {a: samples/street.mp4}\nstages:\n  detect: {model: demo}\n"
+
+
+@pytest.mark.parametrize(
+    ("stages", "text"),
+    [
+        ("first: {STAGE}\n  second: {STAGE}", "second: first writes anomaly_score of whole frames already"),
+        (
+            "first: {STAGE, of: detect.car}\n  second: {STAGE, of: detect}",
+            "second: first writes anomaly_score of the objects of detect already, which this stage would overwrite",
+        ),
+        ("first: {STAGE}\n  second: {STAGE, of: detect}", None),
+        ("first: {STAGE}\n  second: {STAGE, from: detect}", None),
+    ],
+    ids=["frames twice", "objects twice", "frames and objects", "two branches"],
+)
+def test_a_second_score_of_the_same_is_refused(stages, text, tmp_path, root):
+    anomaly_card(tmp_path)
+    stage = f"stage: anomaly, model: {next(tmp_path.glob('*.yaml'))}"
+    pipeline = read_text(f"{STREET}  {stages.replace('STAGE', stage)}\n  jsonl: {{path: out.jsonl}}\n", folder=root)
+    _, problems = assemble(pipeline)
+    texts = [problem.text for problem in problems]
+    assert len(texts) == (text is not None), texts
+    assert all(text in problem for problem in texts)
 
 
 def test_a_score_that_is_not_finite_is_counted_and_changes_nothing(tmp_path, run_pipeline):

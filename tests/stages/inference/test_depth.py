@@ -91,6 +91,14 @@ def test_draw_colors_near_places_lighter(tmp_path):
     np.testing.assert_array_equal(frame.image(), plain)
 
 
+def test_draw_leaves_the_picture_clear_unless_asked_for_depth(tmp_path):
+    (frame,) = run_stage(Depth(model=depth_card(tmp_path)), gray_frames(pictures()))
+    (drawn,) = run_stage(Draw(), [frame])
+    assert drawn.surface is frame.surface
+    (drawn,) = run_stage(Draw(maps=0.5), [frame])
+    assert np.abs(drawn.image().astype(int) - frame.image()).max() > 30
+
+
 @pytest.fixture
 def pipeline(tmp_path):
     """A pipeline with a tracker above the stages to add."""

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from streamkit.core.data import Batch, Color, Detections, Frame, Surface
+from streamkit.core.data import Batch, Color, Detections, Device, Frame, Surface
 from streamkit.core.stage import BatchStage, Context, RuntimeContext, options
 from streamkit.ops.color import rgb
 from streamkit.stages.video.draw import Draw
@@ -57,6 +57,48 @@ def test_a_title_is_in_the_corner_of_each_frame_without_objects_too():
         assert rows.min() == columns.min() == 0
         assert rows.max() < 20
         assert 20 < columns.max() < 80
+
+
+ACTIONS = {"attributes": {"action": {"label": "falling, down", "score": 0.871}}}
+
+
+def changed_places(drawn):
+    """Rows and columns of the pixels that differ clearly from the last one."""
+    return np.nonzero(np.abs(rgb(drawn).astype(int) - rgb(drawn)[-1, -1]).max(axis=2) > 30)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_attributes_of_whole_frames_are_in_the_corner_below_the_title(device):
+    xp = Device(device).xp
+    drawn = {}
+    for title in ("", "demo"):
+        frames = [frame(facts=dict(ACTIONS)), frame(facts={}), frame(90, 160, facts=dict(ACTIONS))]
+        host = drawing(title=title).process(Batch([frame(facts=dict(ACTIONS))], tables={"detect": table()}))
+        for original in frames:
+            original.surface = Surface(xp.asarray(original.surface.data), original.surface.color)
+        batch = drawing(title=title).process(Batch(frames, xp=xp, tables={"detect": table()}))
+        for on_device in batch.frames:
+            data = on_device.surface.data
+            on_device.surface = Surface(np.asarray(data.get() if hasattr(data, "get") else data), Color())
+        np.testing.assert_array_equal(batch.frames[0].surface.data, host.frames[0].surface.data)
+        drawn[title] = batch.frames
+    rows, columns = changed_places(drawn[""][0])
+    assert (rows.min(), columns.min()) == (0, 0)
+    assert rows.max() < 20
+    assert 60 < columns.max() < 160
+    assert len(changed_places(drawn[""][1])[0]) == 0
+    assert len(changed_places(drawn[""][2])[0]) > 200
+    titled = changed_places(drawn["demo"][0])[0]
+    assert 24 < titled.max() < 40
+
+
+def test_labels_and_scores_of_whole_frames_may_be_left_out():
+    wide, short, none = (
+        changed_places(drawing(**options).process(Batch([frame(facts=dict(ACTIONS))], tables={})).frames[0])[1]
+        for options in ({}, {"scores": False}, {"labels": False})
+    )
+    assert wide.max() > short.max() + 20
+    assert len(none) == 0
 
 
 def test_drawings_are_not_visible_in_another_branch():

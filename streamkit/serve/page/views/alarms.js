@@ -4,6 +4,7 @@ import { Trouble, call, get } from "../api.js";
 import { ago, make, say, text, why } from "../dom.js";
 import { askToken, lost, signedIn } from "../session.js";
 import { t } from "../strings.js";
+import { pushSection } from "./alarms-push.js";
 
 /** @typedef {import("../types").AlarmView} AlarmView */
 /** @typedef {import("../types").AlarmChange} AlarmChange */
@@ -53,9 +54,9 @@ export function open(root) {
   const rules = make("dl", { class: "alarm-rules" });
   /** @param {string} id @param {string} title @param {...Node} content */
   const section = (id, title, ...content) => make("section", { "aria-labelledby": id }, make("h3", { id }, title), ...content);
-  const none = make("p", { class: "empty" }, t("alarms.noRules"));
+  const none = make("p", { class: "empty" }, t("alarms.noRules")), push = pushSection();
   root.append(make("div", { class: "title" }, make("h2", {}, t("alarms.title"))), error, make("div", { class: "alarm-columns" },
-    make("div", {}, section("wrong-title", t("alarms.wrong"), wrong, fine)),
+    make("div", {}, section("wrong-title", t("alarms.wrong"), wrong, fine), push.section),
     make("div", {}, section("history-title", t("alarms.history"), history, never), section("rules-title", t("alarms.rules"), rules, none))));
   let next = 0, open = true;
 
@@ -132,6 +133,7 @@ export function open(root) {
       fine.hidden = problems.length > 0;
       if (performance.now() < next) return;
       next = performance.now() + EVERY_MS;
+      push.load().catch(() => null);
       load().catch(() => null); // the frame says that the server does not respond
     },
     close() { open = false; },

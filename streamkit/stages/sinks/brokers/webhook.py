@@ -30,6 +30,7 @@ from streamkit.emit.client import (
     tls_context,
 )
 from streamkit.emit.emitter import Emitter
+from streamkit.emit.webhook_templates import TemplateName, message_of, template_of
 
 SCHEMES = {"http": (80, False), "https": (443, True)}
 
@@ -46,6 +47,8 @@ class WebhookClient(ServerClient):
         secret: signs the body; `whsec_` followed by base64, or any text. None for no signature.
         batch: maximum number of records in one request.
         headers: additional headers.
+        template: the form of each record, which is then a request of its own; None posts arrays of whole records.
+        link: what {link} in the template stands for.
 
     Raises:
         MissingPackage: httpx is not installed.
@@ -59,13 +62,17 @@ class WebhookClient(ServerClient):
         secret: str | None = None,
         batch: int = 100,
         headers: Mapping[str, str] | None = None,
+        template: Mapping[str, Any] | None = None,
+        link: str = "",
     ) -> None:
         with needs("httpx", "webhook"):
             import httpx
         super().__init__(server, tls)
         self._httpx = httpx
         self._url = url
-        self._batch = batch
+        self._batch = batch if template is None else 1
+        self._template = template
+        self._link = link
         self._secret = None if secret is None else secret_bytes(secret)
         self._headers = {"content-type": "application/json", "user-agent": "streamkit", **(headers or {})}
         self.where = str(replace(server, path=""))  # the path of a hook may be a secret
@@ -83,7 +90,7 @@ class WebhookClient(ServerClient):
             if self.over() and done:
                 raise SendError("the run ends", done)
             part = messages[done : done + self._batch]
-            body = b"[" + b",".join([message.body for message in part]) + b"]"
+            body = self._body(part)
             try:
                 answer = self._connection.post(self._url, content=body, headers=self._signed(part[0].id, body))
             except (self._httpx.HTTPError, OSError) as error:
@@ -95,6 +102,11 @@ class WebhookClient(ServerClient):
                 continue
             text = f"HTTP {answer.status_code} {answer.reason_phrase}"
             raise (RecordRejected if answer.status_code in _PERMANENT else SendError)(text, done)
+
+    def _body(self, messages: Sequence[Message]) -> bytes:
+        if self._template is not None:
+            return message_of(self._template, messages[0].body, self._link)
+        return b"[" + b",".join([message.body for message in messages]) + b"]"
 
     def _answers(self) -> bool:
         """Whether a server answers at all; a proxy may accept connections for a receiver that is down."""
@@ -154,9 +166,23 @@ class WebhookSink(Emitter):
     batch: Annotated[Count, "maximum number of records in one request."] = 100
     headers: Annotated[dict[str, str] | None, 'further headers, such as {authorization: "Bearer ${TOKEN}"}.'] = None
     tls: Annotated[Tls | None, "files for https://, such as {ca: ca.pem, cert: me.pem, key: me.key}."] = None
+    template: Annotated[
+        TemplateName | dict[str, Any] | None,
+        "the form of each record as a message: that of a chat service, or a mapping in whose texts {text}, {source}, "
+        "{time}, {stage}, {kind}, {label}, {id} and {link} are replaced. Each record is then a request of its own. If "
+        "not set, requests have arrays of whole records.",
+    ] = None
+    fields: Annotated[
+        dict[str, str] | None,
+        "further entries of a message, such as {chat_id: ...} for telegram.",
+    ] = None
+    link: Annotated[str, 'the address for {link}, such as "https://cameras.example.com/#/review".'] = ""
 
     def check(self) -> None:
         """See `Emitter.check`."""
+        if self.template is None and self.fields:
+            raise ValueError("fields are entries of a message: set template as well, such as template: slack")
+        self._template = None if self.template is None else template_of(self.template, self.fields or {})
         self._server = address(self.url, SCHEMES, self.tls)
         if self.secret is not None:
             secret_bytes(self.secret)
@@ -169,4 +195,6 @@ class WebhookSink(Emitter):
 
     def client(self) -> Client:
         """See `Emitter.client`."""
-        return WebhookClient(self._server, self.url, self.tls, self.secret, self.batch, self.headers)
+        return WebhookClient(
+            self._server, self.url, self.tls, self.secret, self.batch, self.headers, self._template, self.link
+        )

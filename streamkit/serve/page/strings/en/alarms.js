@@ -1,6 +1,20 @@
 // The alarm center.
 
 export default {
+  "push.title": "Alerts to this browser",
+  "push.on": "This browser gets alerts, also while the page is closed.",
+  "push.off": "This browser gets no alerts.",
+  "push.unable": "This browser can get alerts over https, or on the machine itself, where the server is a secure origin.",
+  "push.denied": "The browser does not allow notifications of this page; allow them in its settings.",
+  "push.start": "Send alerts to this browser",
+  "push.stop": "Send no more alerts to this browser",
+  "push.silence": "Silence alerts to all browsers for",
+  "push.silence.no": "not silenced",
+  "push.silence.end": "end the silence",
+  "push.silenced": "Silenced until {time}.",
+  "push.escalate": "Send an alert again if no one has reviewed it for",
+  "push.escalate.no": "never",
+  "push.minutes": "{n} min",
   "alarms.title": "Alarms",
   "alarms.wrong": "Problems",
   "alarms.fine": "Nothing is wrong.",
