@@ -123,6 +123,7 @@ def _record_examples(server: Any) -> dict[str, dict[str, Any]]:
     ask("POST", f"{API}/tokens", {"name": "anna", "role": "operator"})
     ask("GET", f"{API}/tokens")
     ask("DELETE", f"{API}/tokens/{{name}}", name="anna")
+    _ask_of_people(server, ask, examples)
     ask("POST", f"{API}/session", {"token": TOKEN})
     ask("GET", f"{API}/session")
     sessions = ask("GET", f"{API}/sessions")
@@ -130,9 +131,29 @@ def _record_examples(server: Any) -> dict[str, dict[str, Any]]:
     return _without_secrets(examples)
 
 
+def _ask_of_people(server: Any, ask: Any, examples: dict[str, dict[str, Any]]) -> None:
+    """The examples of people: one is created, signs in, and changes the password."""
+    import httpx
+
+    rights = {"role": "viewer", "groups": ["entrance"]}
+    created = ask("POST", f"{API}/people", {"name": "ben", **rights})
+    ask("GET", f"{API}/people")
+    first = {"name": "ben", "password": created["password"], "new_password": "a long enough password"}
+    change = {"password": first["new_password"], "new_password": "another good password"}
+    with httpx.Client(base_url=server.url) as browser:
+        browser.post(f"{API}/session", json=first).raise_for_status()
+        browser.put(f"{API}/session/password", json=change).raise_for_status()
+    examples[f"PUT {API}/session/password"] = {"request": change}
+    ask("PUT", f"{API}/people/{{name}}", rights | {"role": "operator"}, name="ben")
+    ask("POST", f"{API}/people/{{name}}/reset", name="ben")
+    ask("DELETE", f"{API}/people/{{name}}", name="ben")
+
+
 def _without_secrets(examples: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """The examples with tokens that are recognizable as such."""
     examples[f"POST {API}/tokens"]["response"]["token"] = "…"
+    for path in ("people", "people/{name}/reset"):
+        examples[f"POST {API}/{path}"]["response"]["password"] = "…"
     examples[f"POST {API}/session"]["request"]["token"] = "…"
     return examples
 

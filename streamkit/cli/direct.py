@@ -365,6 +365,7 @@ def run_page(
             port=port,
             token=None,
             tokens=None,
+            access=None,
             allowed_hosts=(),
             max_connections=256,
             data=Path(folder),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from streamkit.cli.progress import Display
     from streamkit.config.plan import Config, Graph
     from streamkit.runtime.observe.telemetry import Telemetry
+    from streamkit.serve.access_file import AccessFile
     from streamkit.serve.engine import ServeEngine
     from streamkit.serve.pipeline_file import Check
     from streamkit.serve.token import Token
@@ -43,6 +44,12 @@ _OPTIONS = (
         type=click.Path(path_type=Path),
         metavar="FILE",
         help="YAML with further tokens and their roles: viewer, operator or admin",
+    ),
+    click.option(
+        "--access",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="YAML that names a provider of OpenID Connect or a proxy that signs people in, and the rights of groups",
     ),
     click.option(
         "--allowed-host",
@@ -110,6 +117,7 @@ class ServerOptions:
     port: int
     token: str | None
     tokens: Path | None
+    access: Path | None
     allowed_hosts: tuple[str, ...]
     max_connections: int
     data: Path
@@ -170,6 +178,18 @@ def read_credentials(options: ServerOptions) -> tuple[Token, list[KnownToken]]:
     return admin_token, read_tokens(options.tokens) if options.tokens is not None else []
 
 
+def read_external(options: ServerOptions) -> tuple[AccessFile | None, str]:
+    """The file of `--access`, and the secret of this server at a provider. Raises ConfigError."""
+    from streamkit.serve.access_file import read_access
+    from streamkit.serve.oidc import SECRET
+
+    try:
+        secret = variable(SECRET) or ""
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    return None if options.access is None else read_access(options.access), secret
+
+
 def run_server(
     engine: ServeEngine,
     options: ServerOptions,
@@ -205,6 +225,7 @@ def run_server(
     running = engine.running
     store = engine.store
     admin, others = tokens
+    external, oidc_secret = read_external(options)
     listening = listen(options.host, options.port)
     metrics = None if options.metrics_port is None else listen(options.host, options.metrics_port)
     readers = readers_of(listening, public=options.public)
@@ -218,6 +239,8 @@ def run_server(
         display.log("others reach this address: reading needs a token; --public opens it to everybody")
     elif readers is Readers.EVERYBODY:
         display.log("--public: everybody who reaches this address reads states, events and metrics")
+    if external is None and not view and not (options.data / "people.json").exists():
+        display.log("the admin's token signs you in; create people in the view Access of the page")
     if metrics is not None:
         display.log(f"metrics at {address(options.host, metrics)}metrics, without a token")
     limits = Limits(allowed_connections(options.max_connections))
@@ -232,6 +255,8 @@ def run_server(
         viewers=limits.viewers,
         add_routes=add_routes,
         readers=readers,
+        external=external,
+        oidc_secret=oidc_secret,
         push_services=options.push_services,
     )
     servers = contextlib.ExitStack()

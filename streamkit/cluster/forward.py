@@ -7,11 +7,14 @@ host and role before; a node wants a token of its own.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
+from dataclasses import replace
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
+import orjson
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import Response, StreamingResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Metric, generate_latest
@@ -91,10 +94,10 @@ class Forwarder:
                 503, f"node {node.node.name} does not answer; its sources move if it is lost"
             ) from None
 
-    async def pass_on(self, request: Request, node: NodeHandle, path: str) -> Forwarded:
-        """The response of a node to the same request, at a path there."""
+    async def pass_on(self, request: Request, node: NodeHandle, path: str, content: bytes | None = None) -> Forwarded:
+        """The response of a node to the same request, at a path there, or to one with another content."""
         headers = {name: request.headers[name] for name in _REQUEST_HEADERS if name in request.headers}
-        body = await request.body()
+        body = await request.body() if content is None else content
         response = await self.get(
             node, path, method=request.method, headers=headers, params=request.query_params, content=body or None
         )
@@ -154,7 +157,13 @@ def add_forwarding(app: FastAPI, api: APIRouter, engine: ServeEngine) -> None:
     @api.get("/nodes", tags=["pipeline"], response_model=list[NodeView])
     def nodes() -> Response:
         """The nodes of the cluster, their sources and their load."""
-        return reply(forwarder.running.nodes())
+        visible = engine.rights.visible()
+        views = forwarder.running.nodes()
+        if visible is not None:
+            views = [
+                replace(view, message="", sources=[id_ for id_ in view.sources if id_ in visible]) for view in views
+            ]
+        return reply(views)
 
     _add_sources(api, forwarder)
     _add_events(api, forwarder)
@@ -163,6 +172,7 @@ def add_forwarding(app: FastAPI, api: APIRouter, engine: ServeEngine) -> None:
 
 
 def _add_sources(api: APIRouter, forwarder: Forwarder) -> None:
+    engine = forwarder.engine
     passed: dict[str, Any] = {"include_in_schema": False, "dependencies": VIEWER}
 
     @api.get("/sources/{id:path}/snapshot.jpg", **passed)
@@ -177,6 +187,9 @@ def _add_sources(api: APIRouter, forwarder: Forwarder) -> None:
         except ValueError:  # the node says what is wrong
             body = None
         source_id = body.get("id") if isinstance(body, dict) else None
+        if isinstance(source_id, str) and not engine.rights.sees(source_id):  # as if there were none of that id
+            content = orjson.dumps({**body, "id": ""})
+            return await forwarder.pass_on(request, forwarder.any_node(), _path(request.scope), content)
         node = forwarder.running.node_of(source_id) if isinstance(source_id, str) else None
         return await forwarder.pass_on(request, node or forwarder.any_node(), _path(request.scope))
 
@@ -204,7 +217,9 @@ def _add_events(api: APIRouter, forwarder: Forwarder) -> None:
 
 async def _event_file(forwarder: Forwarder, request: Request, number: int, name: str) -> Response:
     """A file of an event, from its node."""
-    stored = await anyio.to_thread.run_sync(forwarder.engine.store.event, number) if 0 < number < 2**53 else None
+    visible = forwarder.engine.rights.visible()
+    find = partial(forwarder.engine.store.event, number, visible)
+    stored = await anyio.to_thread.run_sync(find) if 0 < number < 2**53 else None
     if stored is None:
         raise RequestRejected(404, f"there is no event {number}; old events are discarded")
     where = stored.event.data.get("node")
@@ -251,15 +266,17 @@ def _add_metrics(app: FastAPI, forwarder: Forwarder) -> None:
             for node in forwarder.running.ready_nodes():
                 group.start_soon(fetch, node)
         views = forwarder.running.nodes()
-        return Response(merged_metrics(texts, views), headers={"content-type": CONTENT_TYPE_LATEST})
+        text = merged_metrics(texts, views, forwarder.engine.rights.visible())
+        return Response(text, headers={"content-type": CONTENT_TYPE_LATEST})
 
 
-def merged_metrics(texts: dict[str, str], nodes: list[NodeView]) -> bytes:
+def merged_metrics(texts: dict[str, str], nodes: list[NodeView], visible: Collection[str] | None = None) -> bytes:
     """The metrics of all nodes, each sample with the label `node`; and `streamkit_node_up` of each node.
 
     Args:
         texts: what each node has answered, by name.
         nodes: all nodes.
+        visible: the sources whose samples are wanted, without sums over others; None for all.
     """
     families: dict[str, Metric] = {}
     for name, text in texts.items():
@@ -268,6 +285,8 @@ def merged_metrics(texts: dict[str, str], nodes: list[NodeView]) -> bytes:
                 node_family.name, Metric(node_family.name, node_family.documentation, node_family.type)
             )
             for sample in node_family.samples:
+                if visible is not None and sample.labels.get("source") not in visible:
+                    continue
                 family.add_sample(sample.name, {"node": name, **sample.labels}, sample.value)
     up = Metric("streamkit_node_up", "1 if the node is ready", "gauge")
     for node in nodes:

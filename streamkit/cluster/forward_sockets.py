@@ -111,7 +111,7 @@ async def _send_videos(engine: ServeEngine, socket: WebSocket, choice: VideoChoi
 
     def wanted(node: NodeHandle) -> list[str]:
         of_node = set(running.sources.of(node))
-        return [id_ for id_ in choice.sources if id_ in of_node]
+        return [id_ for id_ in choice.sources if id_ in of_node and engine.rights.sees(id_)]
 
     async def follow(node: NodeHandle) -> None:
         subscribed: list[str] = []
@@ -151,7 +151,8 @@ async def _send_records(engine: ServeEngine, socket: WebSocket, chosen: list[str
     running = cluster_run(engine)
 
     def wanted(node: NodeHandle) -> list[str]:
-        return [id_ for id_ in running.sources.of(node) if chosen is None or id_ in chosen]
+        wanted_ids = [id_ for id_ in running.sources.of(node) if chosen is None or id_ in chosen]
+        return [id_ for id_ in wanted_ids if engine.rights.sees(id_)]
 
     async def follow(node: NodeHandle) -> None:
         sources = wanted(node)
@@ -175,7 +176,8 @@ async def _send_events(engine: ServeEngine, socket: WebSocket, chosen: list[str]
     while True:
         for gallery_event in reversed(gallery.events(_MAX_EVENTS, after=last)):
             last = max(last, gallery_event.number)
-            if chosen is None or gallery_event.event.source in chosen:
-                view = reply({"event": EventView.of(StoredEvent.unwritten(gallery_event))})
-                await send(socket, bytes(view.body).decode())
+            source = gallery_event.event.source
+            if (chosen is None or source in chosen) and engine.rights.sees(source):
+                view = EventView.of(StoredEvent.unwritten(gallery_event), redacted=engine.rights.redacted)
+                await send(socket, bytes(reply({"event": view}).body).decode())
         await anyio.sleep(_POLL_S)

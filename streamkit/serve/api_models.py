@@ -63,9 +63,15 @@ class ChangedSource(RequestBody):
 
 @dataclass
 class Credentials(RequestBody):
-    """The token that `streamkit serve` printed or was started with."""
+    """A token, or the name and password of a person.
 
-    token: Annotated[str, Len(1, 512)]
+    `new_password` is needed with a one-time password, which it replaces.
+    """
+
+    token: Annotated[str, Len(0, 512)] = ""
+    name: Annotated[str, Len(0, 64)] = ""
+    password: Annotated[str, Len(0, 256)] = ""
+    new_password: Annotated[str, Len(0, 256)] = ""
 
 
 @dataclass(slots=True)

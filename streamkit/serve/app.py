@@ -23,11 +23,14 @@ from streamkit.media.uris import mask
 from streamkit.runtime.observe.telemetry import active
 from streamkit.serve import api_models
 from streamkit.serve.access import Access
+from streamkit.serve.access_file import AccessFile
 from streamkit.serve.audit import Audited, AuditLog, note_error
 from streamkit.serve.engine import ServeEngine
 from streamkit.serve.guard import API, SECURITY_HEADERS, Guard, Readers
 from streamkit.serve.layout_store import LayoutStore
 from streamkit.serve.live import MAX_VIEWERS, Watchers
+from streamkit.serve.oidc import CALLBACK, Provider
+from streamkit.serve.people import PeopleStore
 from streamkit.serve.push import PushCenter
 from streamkit.serve.request_id import HEADER, RequestIds
 from streamkit.serve.request_spans import RequestSpans
@@ -49,7 +52,7 @@ from streamkit.serve.routes.probes import add_probes
 from streamkit.serve.routes.push import add_push
 from streamkit.serve.routes.recordings import add_recordings
 from streamkit.serve.routes.review import add_review
-from streamkit.serve.routes.session import add_session
+from streamkit.serve.routes.session import add_provider, add_session
 from streamkit.serve.routes.source_forms import add_source_forms
 from streamkit.serve.routes.sources import add_changes, add_source
 from streamkit.serve.sessions import Sessions
@@ -72,6 +75,8 @@ def create_app(
     viewers: int = MAX_VIEWERS,
     add_routes: Callable[[FastAPI, APIRouter], None] | None = None,
     readers: Readers = Readers.THIS_MACHINE,
+    external: AccessFile | None = None,
+    oidc_secret: str = "",
     push_services: Collection[str] = (),
 ) -> FastAPI:
     """The application for one running pipeline.
@@ -79,19 +84,22 @@ def create_app(
     Args:
         engine: the pipeline.
         token: the admin's token.
-        data: folder of the server's own files: the audit log, and the tokens that are created on the page.
+        data: folder of the server's own files: the audit log, and the people and tokens that admins create.
         tokens: further tokens.
         allowed_hosts: host names that the server answers for, beside IP addresses and localhost.
         viewers: maximum number of live streams watched at once.
         add_routes: adds routes to the application and to its API; they come before those with the same path.
         readers: who may read states, events and metrics without a token.
+        external: who signs people in beside this server.
+        oidc_secret: the secret of this server at the provider of OpenID Connect; empty for none.
         push_services: hosts of push services beyond those of the browsers' makers.
 
     Raises:
         ConfigError: two tokens have the same name.
         OutputError: the folder cannot be written.
     """
-    access = Access(token, tokens, data / "tokens.json", Sessions(path=data / "sessions.json"))
+    people = PeopleStore(data / "people.json")
+    access = Access(token, tokens, data / "tokens.json", Sessions(path=data / "sessions.json"), people, external)
     log = engine.audit = AuditLog(data / "audit.db")
     engine.problems.follow_audit(log.write_waiting)
     app = FastAPI(
@@ -108,6 +116,9 @@ def create_app(
     if add_routes is not None:
         add_routes(app, api)
     add_session(api, access)
+    if access.external.oidc is not None:
+        options = access.external.oidc
+        add_provider(api, access, log, Provider(options, oidc_secret, f"{options.address}{API}{CALLBACK}"))
     add_access(api, access, log)
     add_pipeline(api, engine)
     add_many_sources(api, engine)
@@ -151,7 +162,8 @@ def _push_center(engine: ServeEngine, access: Access, services: Collection[str])
     """What sends the alerts of the store to browsers, while the engine is observed."""
 
     def may_see(key: str, source: str) -> bool:
-        return any(token.key == key for token in access.tokens())
+        identity = access.with_key(key)
+        return identity is not None and engine.rights.allows(identity, source)
 
     push = engine.push = PushCenter(engine.store, may_see, engine.source_name, services)
     engine.store.on_alert = push.announce

@@ -11,6 +11,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +39,14 @@ from streamkit.runtime.preview.gallery import Gallery
 from streamkit.runtime.reload import ReloadingPipeline
 from streamkit.runtime.run import Run
 from streamkit.serve import api_models
-from streamkit.serve.alarm_center import AlarmCenter
+from streamkit.serve.alarm_center import MAX_CHANGES, AlarmCenter
 from streamkit.serve.api_models import RequestRejected, SourceView, StageView
 from streamkit.serve.audit import AuditLog
 from streamkit.serve.masked_urls import with_hidden_parts
 from streamkit.serve.pipeline_file import PipelineFile
 from streamkit.serve.problems import Problems
 from streamkit.serve.push import PushCenter
+from streamkit.serve.source_rights import SourceRights
 from streamkit.serve.store.recording_index import RecordingIndex
 from streamkit.serve.store.review_table import Severity
 from streamkit.serve.store.serve_store import ServeStore
@@ -76,6 +78,7 @@ class ServeEngine:
         problems: what is wrong.
         load: rates and load of the stages.
         recordings: the index of the recordings around the clock.
+        rights: which sources the sender of a request may see.
         audit: the log of changes, once there is an API.
         push: sends alerts to browsers, once there is an API.
     """
@@ -108,6 +111,7 @@ class ServeEngine:
         self.problems = Problems(running, center.raised, lambda: self.store.problem, center.facts)
         self._follow_graph()
         self._warn = LogOnce(logger.warning)
+        self.rights = SourceRights(running)
 
     def _follow_graph(self) -> None:
         """Take the graph of the pipeline, which an edit of the YAML may have rebuilt."""
@@ -169,7 +173,7 @@ class ServeEngine:
     def sources(self, *, addresses: bool = False) -> list[SourceView]:
         """All sources by their `order`, then as they were added; with masked addresses if `addresses` is set."""
         configs = {config.id: config for config in list(self.graph.sources)}
-        present = [(id_, state) for id_, state in list(self.running.states.items()) if not state.removed]
+        present = [(id_, self.running.states[id_]) for id_ in self.source_ids()]
         views = [self._source(id_, state, configs.get(id_), addresses=addresses) for id_, state in present]
         return sorted(views, key=lambda view: view.order)
 
@@ -182,8 +186,9 @@ class ServeEngine:
         return self._source(id_, self.state(id_), self._configured(id_), addresses=addresses)
 
     def source_ids(self) -> list[str]:
-        """The ids of the sources, in the order they were added."""
-        return [id_ for id_, state in list(self.running.states.items()) if not state.removed]
+        """The ids of the sources that the sender of the request may see, in the order they were added."""
+        hidden = self.rights.hidden_ids()
+        return [id_ for id_, state in list(self.running.states.items()) if not state.removed and id_ not in hidden]
 
     def source_name(self, id_: str) -> str:
         """What people call a source; its id if it has no name or is not there."""
@@ -196,9 +201,9 @@ class ServeEngine:
         return state is not None and not state.removed and state.state == "running" and state.since_s <= time_s
 
     def state(self, id_: str) -> SourceState:
-        """A source's state. Raises RequestRejected if there is none."""
+        """A source's state. Raises RequestRejected if there is none that the sender of the request may see."""
         state = self.running.states.get(id_)
-        if state is None or state.removed:
+        if state is None or state.removed or not self.rights.sees(id_):
             raise RequestRejected(404, f"there is no source {id_!r}")
         return state
 
@@ -215,9 +220,13 @@ class ServeEngine:
                 f"an id consists of letters, digits, _, - and ., and begins with a letter, digit or _; got {new.id!r}",
             )
         present = self.running.states.get(new.id)
+        if present is not None and not present.removed and not self.rights.sees(new.id):
+            raise RequestRejected(409, "this id cannot be used; choose another one")
         if present is not None and not present.removed:
             raise RequestRejected(409, f"the source {new.id!r} exists already; change it, or remove it first")
-        return self._config(new.id, {}, new.uri, new.options)
+        config = self._config(new.id, {}, new.uri, new.options)
+        self.rights.check_group(config)
+        return config
 
     def tested(self, id_: str, uri: str | None, options: dict[str, Any] | None) -> SourceConfig:
         """Check a source whose connection is to be tested.
@@ -230,7 +239,7 @@ class ServeEngine:
         Raises:
             RequestRejected: it cannot be added, or nothing is given.
         """
-        if id_ in self.running.states and not self.running.states[id_].removed:
+        if id_ in self.source_ids():
             return self._changed(id_, api_models.ChangedSource(uri, options))
         if uri is None:
             raise RequestRejected(422, "uri: the address to test is missing")
@@ -239,7 +248,9 @@ class ServeEngine:
     def change(self, id_: str, new: api_models.ChangedSource) -> SourceView:
         """Change the address or options of a source, and restart it. Raises RequestRejected."""
         self.state(id_)
-        self._apply(self.running.change, self._changed(id_, new))
+        config = self._changed(id_, new)
+        self.rights.check_group(config)
+        self._apply(self.running.change, config)
         self.gallery.forget(id_)
         return self.source(id_)
 
@@ -470,7 +481,7 @@ class ServeEngine:
             fps=load.fps,
             busy=load.busy,
             queue=queue,
-            settings=self._settings(node),
+            settings=[] if self.rights.limited else self._settings(node),
         )
 
     def _settings(self, node: Node) -> list[api_models.Setting]:
@@ -547,10 +558,11 @@ class ServeEngine:
         return self.running.live_changes() if isinstance(self.running, ReloadingPipeline) else LiveChanges()
 
     def differences(self) -> list[api_models.DifferenceView]:
-        """How the running pipeline differs from its YAML."""
+        """How the running pipeline differs from its YAML; of the sources that the sender of the request may see."""
         return [
             api_models.DifferenceView(difference.kind, difference.id, mask(difference.text))
             for difference in self.live_changes().differences()
+            if not self.rights.limited or (difference.kind == "source" and self.rights.sees(difference.id))
         ]
 
     def take_back(self) -> None:
@@ -568,9 +580,46 @@ class ServeEngine:
 
     # ------------------------------------------------------------------------------------------------------ whole
 
+    def status_problems(self) -> list[api_models.PipelineProblem]:
+        """What is wrong with what the sender of the request may see."""
+        return self.problems.current(self.rights.sees_problem if self.rights.limited else None)
+
+    def alarms(self) -> list[api_models.AlarmView]:
+        """The alarms, and where they are raised among the sources that the sender of the request may see.
+
+        With a limit, an alarm whose rule names another source is left out.
+        """
+        views = self.alarm_center.views()
+        if not self.rights.limited:
+            return views
+        changes = self.alarm_changes(MAX_CHANGES)
+        return [
+            replace(
+                view,
+                count=sum(change.kind == "raised" and change.alarm == view.name for change in changes),
+                raised=[alarm for alarm in view.raised if self.rights.sees(alarm.source)],
+            )
+            for view in views
+            if not self.rights.names_hidden(f"{view.name} {view.rule}")
+        ]
+
+    def alarm_changes(self, limit: int) -> list[api_models.AlarmChange]:
+        """The latest raised and cleared alarms of what the sender of the request may see, newest first."""
+        changes = self.alarm_center.changes(MAX_CHANGES)
+        return [change for change in changes if self.rights.sees(change.source)][:limit]
+
+    def acknowledge_alarm(self, name: str, source: str) -> api_models.AlarmView:
+        """Note that a person knows of a raised alarm. Raises RequestRejected."""
+        if self.rights.limited:
+            if all(view.name != name for view in self.alarms()):
+                raise RequestRejected(404, f"there is no alarm {name!r}")
+            self.state(source)
+        self.alarm_center.acknowledge(name, source)
+        return next(view for view in self.alarms() if view.name == name)
+
     def acknowledge(self, id_: str) -> api_models.PipelineProblem:
         """Note that a person knows of a problem, and of the alarms that it has raised. Raises RequestRejected."""
-        problem, alarms = self.problems.acknowledge(id_)
+        problem, alarms = self.problems.acknowledge(id_, self.rights.sees_problem if self.rights.limited else None)
         for alarm in alarms:
             with contextlib.suppress(RequestRejected):  # it was cleared meanwhile
                 self.alarm_center.acknowledge(alarm.alarm, alarm.source)
@@ -581,6 +630,7 @@ class ServeEngine:
         from streamkit import __version__
 
         running = self.running
+        limited = self.rights.limited
         return api_models.Status(
             version=__version__,
             time_s=round(time.time(), 3),
@@ -589,22 +639,22 @@ class ServeEngine:
             opening=[] if self.ready else list(running.opening),
             stopping=running.stopping,
             uptime_s=round(time.monotonic() - self._started_s, 1),
-            frames=running.frames,
-            detections=dict(running.detections),
-            events=dict(running.events),
-            counts=running.counts(),
+            frames=sum(running.states[id_].frames for id_ in self.source_ids()) if limited else running.frames,
+            detections={} if limited else dict(running.detections),
+            events={} if limited else dict(running.events),
+            counts={} if limited else running.counts(),
             emits=[
                 *(node.id for node in self._nodes() if "events" in node.type.spec.writes),
                 *([STAGE] if running.alarms.rules() else []),
             ],
             records=self._recorders(),
-            alarms=self.alarm_center.raised(),
-            problems=self.problems.current(),
+            alarms=[alarm for alarm in self.alarm_center.raised() if self.rights.sees(alarm.source)],
+            problems=self.status_problems(),
             bottleneck=api_models.BottleneckView(self.load.bottleneck.stage, self.load.bottleneck.text),
             last_event=self.store.last_number,
             hides=self.hides(),
             allow_files=self.allow_files,
-            differs=self._differs,
+            differs=len(self.differences()) if limited else self._differs,
             edit_rejected=isinstance(running, ReloadingPipeline) and bool(running.rejected),
         )
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,12 +38,18 @@ class EventView:
     snapshot: bool
 
     @classmethod
-    def of(cls, stored: StoredEvent, names: Mapping[str, str] | None = None) -> EventView:
+    def of(
+        cls,
+        stored: StoredEvent,
+        names: Mapping[str, str] | None = None,
+        redacted: Callable[[Any], Any] = lambda value: value,
+    ) -> EventView:
         """An event as the API returns it; a file that was removed meanwhile is not offered.
 
         Args:
             stored: the event.
             names: what people call the sources, by id, for the sentence; others are called by their id.
+            redacted: returns a text or the data without what the client may not see.
         """
         event = stored.event
         clip = _exists(stored, stored.clip)
@@ -58,8 +64,8 @@ class EventView:
             stage=event.stage,
             track_id=event.track_id,
             label=event_label(event),
-            text=sentence(replace(event, source=(names or {}).get(event.source, event.source))),
-            data=event.data,
+            text=redacted(sentence(replace(event, source=(names or {}).get(event.source, event.source)))),
+            data=redacted(event.data),
             image=stored.image,
             clip=clip,
             clip_s=stored.clip_s if clip else None,

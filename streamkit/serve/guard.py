@@ -16,8 +16,11 @@ import orjson
 from starlette.requests import HTTPConnection
 
 from streamkit.core.counters import Counters
-from streamkit.serve.access import Access, Identity
+from streamkit.serve.access import Access
+from streamkit.serve.identity import IDENTITY, Identity
 from streamkit.serve.live import MAX_VIEWERS
+from streamkit.serve.oidc import CALLBACK, START
+from streamkit.serve.peer import peer_of
 from streamkit.serve.request_id import error_body
 from streamkit.serve.token import SAFE, bearer, from_this_origin
 from streamkit.serve.token_attempts import Guesses, TooManyGuesses
@@ -30,11 +33,15 @@ MAX_BODY_BYTES = 1_000_000
 
 NO_TOKEN = "this request needs a token: send Authorization: Bearer TOKEN, or sign in"
 
+NOT_THE_PROXY = "only the proxy that --access names may send this header, and once: a person is not signed in by it"
+
 METRICS = "/metrics"
 """Path of the metrics."""
 
 _PAGE = "/page/"
-_OPEN = frozenset({"/", "/docs", "/openapi.json", "/live", "/ready", f"{API}/session"})
+_OPEN = frozenset(
+    {"/", "/docs", "/openapi.json", "/live", "/ready", f"{API}/session", f"{API}{START}", f"{API}{CALLBACK}"}
+)
 """What tells nothing about the pipeline: the page without its data, the probes, and signing in."""
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
 _CHECK_EVERY_S = 0.25
@@ -65,7 +72,7 @@ class Readers(Enum):
 
     EVERYBODY = "everybody"
     THIS_MACHINE = "this machine"
-    """Requests that come to localhost and were not passed on by a proxy."""
+    """Requests that come to localhost and were not passed on by a proxy, as long as there are no people."""
     SIGNED_IN = "signed in"
     """Only requests with a token."""
 
@@ -90,7 +97,7 @@ class Guard:
 
     Args:
         app: the wrapped application.
-        access: the tokens and sessions; one of them is required to change anything.
+        access: the people, tokens and sessions; one of them is required to change anything.
         allowed_hosts: host names of this server, beside IP addresses and localhost.
         guesses: counts wrong tokens.
         refused: counts refused requests, by cause.
@@ -141,6 +148,10 @@ class Guard:
         try:
             identity = self._identify(scope["method"], request)
             _put(state, identity)
+        except NotTheProxy:
+            self._refused.add("proxy header")
+            await _refuse(receive, send, 403, NOT_THE_PROXY)
+            return
         except TooManyGuesses as error:
             self._refused.add("too many wrong tokens")
             state["wait_s"] = error.wait_s
@@ -168,6 +179,8 @@ class Guard:
                 identity = self._identify("POST", request)
             except TooManyGuesses:
                 cause = "too many wrong tokens"
+            except NotTheProxy:
+                cause = "proxy header"
             else:
                 if identity is not None and self._open_sockets < self._max_sockets:
                     _put(scope.setdefault("state", {}), identity)
@@ -188,6 +201,8 @@ class Guard:
         if path in _OPEN or path.startswith(_PAGE) or scope["state"].get(METRICS_PORT):
             return True
         if self._readers is Readers.THIS_MACHINE:
+            if self._access.private:
+                return False
             return is_loopback(host_of(headers.get("host", ""))) and not any(name in headers for name in _FORWARDED)
         return self._readers is Readers.EVERYBODY
 
@@ -197,12 +212,16 @@ class Guard:
         Only tokens count as guesses. A session's cookie has 256 random bits: it cannot be guessed, and after a restart
         the old cookies of many browsers behind one address must not lock them out.
 
+        A proxy's header comes before the cookie: at a browser that people share, the cookie may be another person's.
+
         Raises:
             TooManyGuesses: the address has to wait.
+            NotTheProxy: another client sends the header by which a proxy signs people in.
         """
+        named = self._named_by_proxy(request)
         header, token = bearer(request.headers)
         if not header:
-            identity = self._access.with_cookie(request.cookies)
+            identity = named or self._access.with_cookie(request.cookies)
             return identity if identity is not None and from_this_origin(method, request.headers) else None
         address = request.client.host if request.client else ""
         identities: list[Identity] = []
@@ -212,6 +231,20 @@ class Guard:
             return bool(identities)
 
         return identities[0] if self._guesses.judge(address, header, right) else None
+
+    def _named_by_proxy(self, request: HTTPConnection) -> Identity | None:
+        """The person whom the proxy names in its headers. Raises NotTheProxy."""
+        proxy = self._access.external.proxy
+        if proxy is None:
+            return None
+        names = request.headers.getlist(proxy.name_header)
+        groups = request.headers.getlist(proxy.groups_header)
+        if not names and not groups:
+            return None
+        if len(names) > 1 or len(groups) > 1 or not proxy.trusts(peer_of(request.scope)):
+            raise NotTheProxy
+        listed = groups[0].split(",") if groups else []
+        return self._access.with_headers(names[0], {name.strip() for name in listed}) if names else None
 
     async def _until_revoked(self, identity: Identity, scope: Message, receive: Receive, send: Send) -> None:
         """Pass a request on. A stream ends once the token is revoked or the session has ended.
@@ -279,6 +312,10 @@ class Guard:
         await self._app(scope, replayed, send)
 
 
+class NotTheProxy(Exception):
+    """A header by which a proxy signs people in does not come from the proxy, or comes twice."""
+
+
 METRICS_PORT = "metrics_port"
 """Key of a request's state: it came to the port for metrics, which takes no token."""
 
@@ -307,6 +344,8 @@ class MetricsOnly:
 
 def _put(state: Message, identity: Identity | None) -> None:
     """Store the identity of the sender of a request."""
+    IDENTITY.set(identity)
+    state["identity"] = identity
     state["signed_in"] = identity is not None
     state["session"] = identity.session if identity is not None else ""
     state["key"] = identity.key if identity is not None else ""

@@ -89,7 +89,7 @@ class Watchers:
         running = self._engine.running
         while not running.stopping and not await disconnected():
             state = running.states.get(source)
-            if state is None or state.removed:
+            if state is None or state.removed or not self._engine.rights.sees(source):
                 return
             gallery.request(source)
             thumbnail = gallery.newest(source)

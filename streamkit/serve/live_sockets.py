@@ -191,9 +191,13 @@ async def send_records(
 ) -> None:
     """Send the record of each frame of these sources, or of all, and each new event as `{"event": ...}`.
 
-    With `batch`, the records of a moment are one message, a JSON array.
+    With `batch`, the records of a moment are one message, a JSON array. For a client that may not see all sources, it
+    ends when the sources change that the client may see: the client connects again.
     """
     hub = engine.gallery.live
+    visible = engine.rights.visible()
+    if visible is not None:
+        sources = visible if sources is None else visible & sources
     gallery = engine.gallery
     requested_s = 0.0
     last_event = gallery.last_event
@@ -201,6 +205,8 @@ async def send_records(
         while not engine.running.stopping:
             if time.monotonic() >= requested_s + _REQUEST_EVERY_S:
                 requested_s = time.monotonic()
+                if engine.rights.visible() != visible:
+                    return
                 for id_ in list(engine.running.states):
                     if sources is None or id_ in sources:
                         hub.request_records(id_)
@@ -212,7 +218,8 @@ async def send_records(
                 for event in reversed(gallery.events(_MAX_EVENTS, after=last_event)):
                     last_event = max(last_event, event.number)
                     if sources is None or event.event.source in sources:
-                        await send(socket, _text({"event": EventView.of(StoredEvent.unwritten(event))}))
+                        view = EventView.of(StoredEvent.unwritten(event), redacted=engine.rights.redacted)
+                        await send(socket, _text({"event": view}))
             await _next_turn()
 
 

@@ -35,6 +35,29 @@ class ServerCollector(Collector):
         yield metrics.counter("http_refused", text, "cause", refused)
 
 
+class VisibleMetrics(CollectorRegistry):
+    """The metrics of the sources that the sender of the request may see; with a limit, no sums over all sources.
+
+    Args:
+        engine: the pipeline.
+        families: all metrics.
+    """
+
+    def __init__(self, engine: ServeEngine, families: Collector) -> None:
+        super().__init__(auto_describe=False)
+        self._engine = engine
+        self._families = families
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every metric of which something may be seen."""
+        visible = self._engine.rights.visible()
+        for family in self._families.collect():
+            if visible is not None:
+                family.samples = [sample for sample in family.samples if sample.labels.get("source") in visible]
+            if visible is None or family.samples:
+                yield family
+
+
 def registry(engine: ServeEngine) -> CollectorRegistry:
     """A separate registry for one pipeline and its server."""
     collectors = metrics.registry(engine.running)

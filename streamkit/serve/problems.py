@@ -93,26 +93,33 @@ class Problems:
         """Take the folders of the graph, which an edit of the YAML may have rebuilt."""
         self._disk = Observer({"disk_free_gb"}, dict, (), folders(self._running.graph))
 
-    def current(self) -> list[PipelineProblem]:
-        """The problems now, one for each cause: errors first, and of these what concerns most first."""
-        return [problem for problem, _ in self._problems]
+    def current(self, may_know: Callable[[Incident], bool] | None = None) -> list[PipelineProblem]:
+        """The problems now, one for each cause: errors first, and of these what concerns most first.
+
+        Args:
+            may_know: whether an incident is counted; None for all.
+        """
+        return [problem for problem, _ in self._grouped(may_know)]
 
     def quiet_s(self, source: str) -> float | None:
         """Seconds since the last frame of a running source if another one is due, else None."""
         return self._frame_gaps.quiet_s(source, time.monotonic())
 
-    def acknowledge(self, id_: str) -> tuple[PipelineProblem, list[RaisedAlarm]]:
+    def acknowledge(
+        self, id_: str, may_know: Callable[[Incident], bool] | None = None
+    ) -> tuple[PipelineProblem, list[RaisedAlarm]]:
         """Note that a person knows of a problem, until it is over; return it, and the alarms that it has raised.
 
         Raises:
             RequestRejected: there is no such problem; it may be over.
         """
-        incidents = next((incidents for problem, incidents in self._problems if problem.id == id_), None)
+        incidents = next((incidents for problem, incidents in self._grouped(may_know) if problem.id == id_), None)
         if incidents is None:
             raise RequestRejected(404, f"there is no problem {id_!r}; it may be over")
         self._acknowledged.update({incident.key: self._history[-1].at_s for incident in incidents})
         self._group()
-        problem = next(problem for problem, members in self._problems if members[0].key == incidents[0].key)
+        regrouped = self._grouped(may_know)
+        problem = next(problem for problem, members in regrouped if members[0].key == incidents[0].key)
         return problem, [alarm for incident in incidents for alarm in incident.alarms]
 
     def sample(self, now_s: float) -> None:
@@ -157,8 +164,17 @@ class Problems:
         return {id_: state for id_, state in list(self._running.states.items()) if id_ not in irregular}
 
     def _group(self) -> None:
-        problems = grouped(self._incidents, self._acknowledged)
-        self._problems = tuple(sorted(problems, key=lambda entry: entry[0].severity))
+        self._problems = self._sorted(self._incidents)
+
+    def _grouped(
+        self, may_know: Callable[[Incident], bool] | None
+    ) -> tuple[tuple[PipelineProblem, list[Incident]], ...]:
+        if may_know is None:
+            return self._problems
+        return self._sorted([incident for incident in self._incidents if may_know(incident)])
+
+    def _sorted(self, incidents: list[Incident]) -> tuple[tuple[PipelineProblem, list[Incident]], ...]:
+        return tuple(sorted(grouped(incidents, self._acknowledged), key=lambda entry: entry[0].severity))
 
     def _counts(self, now_s: float, health: HealthSnapshot) -> _Counts:
         states = {id_: state for id_, state in list(self._running.states.items()) if not state.removed}

@@ -34,6 +34,9 @@ def check_packages() -> None:
         ("uvicorn", "uvicorn"),
         ("websockets", "websockets"),
         ("prometheus_client", "prometheus-client"),
+        ("argon2", "argon2-cffi"),
+        ("httpx", "httpx"),
+        ("joserfc", "joserfc"),
     ):
         try:
             importlib.import_module(module)
@@ -83,6 +86,7 @@ def serving(
     import uvicorn
 
     from streamkit.serve.connections import MAX_MESSAGE_BYTES, Connection, Limits, SocketConnection, failed_accepts
+    from streamkit.serve.peer import KeepPeer
 
     counts = refused if refused is not None else Counters()
     config = uvicorn.Config(
@@ -108,6 +112,8 @@ def serving(
             )  # uvicorn uses one number for both; a burst of this size would open as many files
             self.servers[0].get_loop().set_exception_handler(failed_accepts(counts))
 
+    config.load()
+    config.loaded_app = KeepPeer(config.loaded_app)  # outside of uvicorn's own, which takes X-Forwarded-For
     server = Server(config)
     thread = start("serve", lambda: server.run(sockets=[listening]))
     try:

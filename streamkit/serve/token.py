@@ -76,7 +76,11 @@ def from_this_origin(method: str, headers: Mapping[str, str]) -> bool:
     from this origin to change anything.
     """
     origin = headers.get("origin")
-    return method in SAFE or origin is None or urlsplit(origin).netloc == headers.get("host", "")
+    if method in SAFE:
+        return True
+    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        return False
+    return origin is None or urlsplit(origin).netloc == headers.get("host", "")
 
 
 def same(text: str, other_text: str) -> bool:

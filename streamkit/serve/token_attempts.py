@@ -8,7 +8,7 @@ import ipaddress
 import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 FREE = 10
@@ -52,28 +52,53 @@ class Guesses:
         Raises:
             TooManyGuesses: the address has to wait.
         """
-        digest = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
-        key = _network(address)
+        digest = _digest(token)
+        key = self._key(address)
         now_s = self._clock()
         record = self._addresses.get(key)
-        if record is None and len(self._addresses) >= _ADDRESSES:
-            self._discard_expired(now_s)
-            if len(self._addresses) >= _ADDRESSES:
-                key = _OTHERS
-                record = self._addresses.get(_OTHERS)
-        if record is not None:
-            if digest in record.wrong:
-                return False
-            if (allowance := _allowance(record, now_s)) < 1:
-                raise TooManyGuesses(math.ceil((1 - allowance) * EVERY_S))
+        if record is not None and digest in record.wrong:
+            return False
+        self._check_allowance(key, now_s)
         if right():
             return True
-        if record is None:
-            record = self._addresses[key] = _Address(FREE, now_s)
+        self._charge(key, now_s)
+        self._addresses[key].wrong.append(digest)
+        return False
+
+    async def judge_slowly(self, address: str, right: Callable[[], Awaitable[bool]]) -> bool:
+        """Whether the password of an address is right; raises TooManyGuesses as `judge` does.
+
+        An attempt counts as wrong while it is compared: otherwise an address could try many at once before the first
+        of them counts. A wrong password that is repeated counts again: people choose passwords, so it may be right now.
+        """
+        key = self._key(address)
+        now_s = self._clock()
+        self._check_allowance(key, now_s)
+        self._charge(key, now_s)
+        if not await right():
+            return False
+        record = self._addresses.get(key)
+        if record is not None:
+            record.allowance = min(FREE, record.allowance + 1)
+        return True
+
+    def _key(self, address: str) -> str:
+        key = _network(address)
+        if key not in self._addresses and len(self._addresses) >= _ADDRESSES:
+            self._discard_expired(self._clock())
+            if len(self._addresses) >= _ADDRESSES:
+                return _OTHERS
+        return key
+
+    def _check_allowance(self, key: str, now_s: float) -> None:
+        record = self._addresses.get(key)
+        if record is not None and (allowance := _allowance(record, now_s)) < 1:
+            raise TooManyGuesses(math.ceil((1 - allowance) * EVERY_S))
+
+    def _charge(self, key: str, now_s: float) -> None:
+        record = self._addresses.setdefault(key, _Address(FREE, now_s))
         record.allowance = _allowance(record, now_s) - 1
         record.at_s = now_s
-        record.wrong.append(digest)
-        return False
 
     def _discard_expired(self, now_s: float) -> None:
         self._addresses = {key: record for key, record in self._addresses.items() if _allowance(record, now_s) < FREE}
@@ -89,6 +114,10 @@ class TooManyGuesses(Exception):
     def __init__(self, wait_s: int) -> None:
         super().__init__(f"too many wrong tokens from this address; wait {wait_s} s")
         self.wait_s = wait_s
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
 def _allowance(record: _Address, now_s: float) -> float:

@@ -10,18 +10,19 @@ import re
 import secrets
 import stat
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from streamkit.core.errors import ConfigError, OutputError, Problem
 from streamkit.core.yaml_tree import YamlNode, load_file
 from streamkit.io.private_file import write_private
+from streamkit.serve.identity import checked_groups
 from streamkit.serve.token import MIN_LENGTH, ROLES, Role, check_length, new_token, same
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@ -]{0,63}")
 """The name of a token's owner."""
 
-_FIELDS = ("name", "role", "token", "hash")
+_FIELDS = ("name", "role", "token", "hash", "groups")
 _HASH = re.compile(r"sha256:([0-9a-f]{64})")
 _VARIABLE = re.compile(r"\$\{\w+\}")
 _OTHERS_READ = stat.S_IRGRP | stat.S_IROTH
@@ -41,6 +42,7 @@ class KnownToken:
         created_s: when it was created on the page, in seconds since 1970; None for others.
         created_by: by whom.
         hmac_key: the key of the digest; empty for SHA-256.
+        groups: the camera groups that it may see; None for all cameras.
     """
 
     key: str
@@ -51,6 +53,7 @@ class KnownToken:
     created_s: float | None = None
     created_by: str = ""
     hmac_key: bytes = b""
+    groups: tuple[str, ...] | None = None
 
     def matches(self, text: str) -> bool:
         """Whether `text` is the token; compared in constant time."""
@@ -124,10 +127,27 @@ def _read(node: YamlNode, problems: list[Problem]) -> KnownToken | None:
     elif digest is not None and (not isinstance(digest, str) or not _HASH.fullmatch(digest)):
         rule = 'hash must be "sha256:" and 64 digits of 0-9a-f; see docs/serving-access.md'
         problems.append(node.problem(rule, "hash"))
+    groups = _read_groups(node, problems)
     if len(problems) > before:
         return None
     hexadecimal = _digest(str(text)) if text is not None else str(digest).removeprefix("sha256:")
-    return KnownToken(f"file:{name}:{hexadecimal[:12]}", str(name), role, hexadecimal, "file")  # type: ignore[arg-type]
+    key = f"file:{name}:{hexadecimal[:12]}"
+    return KnownToken(key, str(name), role, hexadecimal, "file", groups=groups)  # type: ignore[arg-type]
+
+
+def _read_groups(node: YamlNode, problems: list[Problem]) -> tuple[str, ...] | None:
+    """The camera groups of an entry; None for all cameras."""
+    fields: dict[str, YamlNode] = node.value
+    groups = fields["groups"].plain() if "groups" in fields else None
+    role = fields["role"].value if "role" in fields else ""
+    if groups is not None and not (isinstance(groups, list) and all(isinstance(name, str) for name in groups)):
+        problems.append(node.problem("groups must be a list of camera groups, such as [entrance, yard]", "groups"))
+        return None
+    try:
+        return checked_groups(role, groups)  # type: ignore[arg-type]
+    except ValueError as error:
+        problems.append(node.problem(str(error), "groups"))
+        return None
 
 
 def name_rule(got: object) -> str:
@@ -173,14 +193,14 @@ class TokenStore:
             self._seen = seen
         return list(self._tokens.values())
 
-    def create(self, name: str, role: Role, by: str) -> str:
+    def create(self, name: str, role: Role, by: str, groups: tuple[str, ...] | None = None) -> str:
         """Create a token, and return its text, which is not stored."""
         self.all()
         text = new_token()
         id_ = secrets.token_hex(8)
-        token = KnownToken(
-            f"page:{id_}", name, role, _digest(text, self._hmac_key), "page", round(time.time(), 3), by, self._hmac_key
-        )
+        digest = _digest(text, self._hmac_key)
+        created_s = round(time.time(), 3)
+        token = KnownToken(f"page:{id_}", name, role, digest, "page", created_s, by, self._hmac_key, groups)
         self._save({**self._tokens, name: token})
         return text
 
@@ -193,7 +213,10 @@ class TokenStore:
         try:
             stored = json.loads(self._path.read_text())
             key = bytes.fromhex(stored["key"])
-            tokens = [KnownToken(**fields, origin="page", hmac_key=key) for fields in stored["tokens"]]
+            tokens = [
+                replace(KnownToken(**fields, origin="page", hmac_key=key), groups=_as_tuple(fields.get("groups")))
+                for fields in stored["tokens"]
+            ]
         except OSError as error:
             raise self._error(error) from None
         except (ValueError, TypeError, KeyError):
@@ -226,6 +249,10 @@ def server_token(text: str) -> KnownToken:
     key = secrets.token_bytes(32)
     text_digest = _digest(text, b"the key of --token")[:16]
     return KnownToken(f"server:{text_digest}", "admin", "admin", _digest(text, key), "server", hmac_key=key)
+
+
+def _as_tuple(groups: list[str] | None) -> tuple[str, ...] | None:
+    return None if groups is None else tuple(groups)
 
 
 def _digest(text: str, key: bytes = b"") -> str:

@@ -95,7 +95,8 @@ def test_each_browser_has_a_session_with_its_role(server, create, browser):
     token = create(VIEWER, "anna")
     first = browser(token)
     second = browser(token, **{"user-agent": "Phone"})
-    assert first.get("/api/v1/session").json() == {"signed_in": True, "name": "anna", "role": "viewer"}
+    session = first.get("/api/v1/session").json()
+    assert (session["signed_in"], session["name"], session["role"]) == (True, "anna", "viewer")
     assert first.cookies["streamkit"] != second.cookies["streamkit"]
     assert token not in str(first.cookies)
     assert first.get("/api/v1/sources/street/snapshot.jpg").status_code == 200
@@ -155,7 +156,7 @@ def test_revoking_a_token_ends_its_sessions_at_once(server, create, browser):
     assert server.client.delete("/api/v1/tokens/anna").status_code == 204
     assert server.open.get("/api/v1/sessions", headers=bearer(token)).status_code == 401
     assert client.post("/api/v1/sources/street/pause").status_code == 401
-    assert client.get("/api/v1/session").json() == {"signed_in": False, "name": "", "role": ""}
+    assert not client.get("/api/v1/session").json()["signed_in"]
     assert server.open.post("/api/v1/session", json={"token": token}).status_code == 401
     create(VIEWER, "anna")  # under the same name
     assert not client.get("/api/v1/session").json()["signed_in"]
@@ -232,7 +233,7 @@ def test_tokens_of_the_page_and_of_a_file_survive_a_restart(root, tmp_path, monk
     with served(text, root, **options) as instance:
         for token, name, role in ((anna, "anna", "viewer"), ("the token of carl", "carl", "operator")):
             session = instance.open.get("/api/v1/session", headers=bearer(token)).json()
-            assert session == {"signed_in": True, "name": name, "role": role}
+            assert (session["signed_in"], session["name"], session["role"]) == (True, name, role)
         assert instance.client.delete("/api/v1/tokens/carl").status_code == 409
         listed = instance.client.get("/api/v1/audit?action=tokens.add").json()
         assert [(entry["who"], entry["target"]) for entry in listed] == [("admin", "carl"), ("admin", "anna")]

@@ -13,8 +13,14 @@ const ROLES = ["viewer", "operator", "admin"];
 const EVERY_MS = 5000; // how often the page asks whether its session goes on
 
 export let signedIn = false;
-/** Who is signed in: the owner of the token, and its role. @type {{ name: string, role: string }} */
-export let who = { name: "", role: "" };
+/**
+ * Who is signed in: the person or the owner of the token, the role, the camera groups (null: all), and whether there is
+ * a password to change.
+ * @type {{ name: string, role: string, groups: string[] | null, hasPassword: boolean }}
+ */
+export let who = { name: "", role: "", groups: null, hasPassword: false };
+/** How people sign in: with a name, and at which provider. */
+const ways = { people: false, provider: "" };
 
 /**
  * Whether the user's role includes another one.
@@ -36,22 +42,25 @@ export function onSession(callback) {
 
 // Asks the server who is signed in.
 async function look(force = false) {
-  const { signed_in: value, name, role } = await get("/api/v1/session");
+  const { signed_in: value, name, role, groups, has_password: hasPassword, people, provider } = await get("/api/v1/session");
   if (signedIn && !value) say(t("session.over"));
-  if (force || value !== signedIn || name !== who.name || role !== who.role) set(value, name, role);
+  Object.assign(ways, { people, provider });
+  const person = { name, role, groups, hasPassword };
+  if (force || value !== signedIn || JSON.stringify(person) !== JSON.stringify(who)) set(value, person);
 }
 
 setInterval(() => { if (signedIn && !document.hidden) look().catch(() => null); }, EVERY_MS);
 
 /**
  * @param {boolean} value
- * @param {string} [name] of the token's owner
- * @param {string} [role]
+ * @param {typeof who} [person]
  */
-function set(value, name = "", role = "") {
+function set(value, person = { name: "", role: "", groups: null, hasPassword: false }) {
   signedIn = value;
-  who = { name, role };
+  who = person;
+  const { name, role } = person;
   document.body.dataset.role = role;
+  document.body.classList.toggle("has-password", person.hasPassword);
   text($("who"), value ? t(name === role ? "role.same" : "role.who", { name, role: t(`role.${role}`) }) : "");
   $("sign-in").hidden = value;
   $("sign-out").hidden = !value;
@@ -59,14 +68,46 @@ function set(value, name = "", role = "") {
 }
 
 const login = dialog("login", async (form) => {
-  await call("POST", "/api/v1/session", { token: field(form, "token").value });
+  const value = (/** @type {string} */ name) => field(form, name).value;
+  const person = { name: value("name").trim(), password: value("password"), new_password: value("new_password") };
+  try {
+    await call("POST", "/api/v1/session", value("token") ? { token: value("token") } : person);
+  } catch (/** @type {any} */ trouble) {
+    if (trouble.status !== 409) throw trouble;
+    askNewPassword(true);
+    throw new Error(t("session.newAbout"));
+  }
   form.reset();
   await look();
   say(t("session.in"));
 });
 
+/** @param {boolean} asks whether the form asks for the password that replaces a one-time password */
+function askNewPassword(asks) {
+  const input = $("login-new-password");
+  $("login-new").hidden = !asks;
+  input.toggleAttribute("required", asks);
+  if (asks) input.focus();
+}
+
 export function askToken() {
-  if (!login.box.open) login.open();
+  if (login.box.open) return;
+  const { people, provider } = ways;
+  text($("login-provider"), provider ? t("session.at", { provider }) : "");
+  $("login-provider").hidden = !provider;
+  $("login-person").hidden = !people;
+  askNewPassword(false);
+  $("login-by-token").toggleAttribute("open", !people && !provider);
+  login.open();
+  if (people) $("login-name").focus();
+}
+
+// A sign-in at the provider that failed leads back with #sign-in=CODE.
+/** @param {string} code */
+function showFailure(code) {
+  const known = ["denied", "expired", "rights", "away", "failed"];
+  askToken();
+  text($("login-error"), t(`session.failed.${known.includes(code) ? code : "failed"}`));
 }
 
 // A request returned 401: the token has changed or is missing.
@@ -83,10 +124,14 @@ export async function begin() {
       await call("POST", "/api/v1/session", { token });
     } catch { /* the page shows the sign-in form */ }
   }
-  await look(true);
+  const failure = link.get("sign-in");
+  if (failure !== null) history.replaceState(null, "", location.pathname);
+  await look(true).catch((trouble) => { if (failure === null) throw trouble; });
+  if (failure !== null && !signedIn) showFailure(failure);
 }
 
 $("sign-in").addEventListener("click", askToken);
+$("login-provider").addEventListener("click", () => location.assign("/api/v1/session/oidc"));
 async function signOut() {
   forgetDrafts();
   await call("DELETE", "/api/v1/session").catch(() => null);

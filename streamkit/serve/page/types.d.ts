@@ -98,7 +98,10 @@ export interface CountsView {
 }
 
 export interface Credentials {
-  token: string;
+  token?: string;
+  name?: string;
+  password?: string;
+  new_password?: string;
 }
 
 export interface CsvLine {
@@ -213,6 +216,12 @@ export interface LogMessage {
   request_id: string;
 }
 
+export interface NewPerson {
+  name: string;
+  role: "viewer" | "operator" | "admin";
+  groups?: string[] | null;
+}
+
 export interface NewSource {
   id: string;
   uri: string;
@@ -228,6 +237,7 @@ export interface NewSubscription {
 export interface NewToken {
   name: string;
   role: "viewer" | "operator" | "admin";
+  groups?: string[] | null;
 }
 
 export interface OccupancyView {
@@ -240,9 +250,36 @@ export interface OccupancyView {
   peak_today: number;
 }
 
+export interface OneTimePassword {
+  name: string;
+  password: string;
+}
+
 export interface OpenCounts {
   alert: Record<string, number>;
   notice: Record<string, number>;
+}
+
+export interface PasswordChange {
+  password: string;
+  new_password: string;
+}
+
+export interface PersonRights {
+  role: "viewer" | "operator" | "admin";
+  groups?: string[] | null;
+}
+
+export interface PersonView {
+  name: string;
+  role: "viewer" | "operator" | "admin";
+  groups: string[] | null;
+  origin: string;
+  created_s: number;
+  created_by: string;
+  one_time: boolean;
+  seen_s: number | null;
+  sessions: number;
 }
 
 export interface PipelineProblem {
@@ -428,6 +465,10 @@ export interface SignedIn {
   signed_in: boolean;
   name: string;
   role: string;
+  groups: string[] | null;
+  has_password: boolean;
+  people: boolean;
+  provider: string;
 }
 
 export interface Silence {
@@ -578,6 +619,7 @@ export interface TokenView {
   created_s: number | null;
   created_by: string;
   sessions: number;
+  groups: string[] | null;
 }
 
 export interface Tour {

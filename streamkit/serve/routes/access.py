@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tokens, sessions and the audit log."""
+"""People, tokens, sessions and the audit log."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from streamkit.serve.access_models import NewToken, SessionView, TokenCreated, T
 from streamkit.serve.api_models import RequestRejected
 from streamkit.serve.audit import AuditEntry, AuditFilter, AuditLog, note
 from streamkit.serve.routes.common import ADMIN, LOCKED_ERRORS, VIEWER, errors, reply
+from streamkit.serve.routes.people import add_people
 
 _SINCE = "entries from this time on, in seconds since 1970"
 _UNTIL = "entries before this time, in seconds since 1970"
 
 
 def add_access(api: APIRouter, access: Access, log: AuditLog) -> None:
-    """Add the routes of tokens, sessions and the audit log."""
+    """Add the routes of people, tokens, sessions and the audit log."""
+    add_people(api, access)
     _add_tokens(api, access)
     _add_sessions(api, access)
 
@@ -31,7 +33,7 @@ def add_access(api: APIRouter, access: Access, log: AuditLog) -> None:
         responses=errors(*LOCKED_ERRORS, 422, 503),
     )
     def audit(
-        who: Annotated[str, Query(max_length=64, description="name of the token")] = "",
+        who: Annotated[str, Query(max_length=64, description="name of the person or token")] = "",
         action: Annotated[
             str, Query(max_length=64, description="an action such as sources.add, or a topic such as sources")
         ] = "",
@@ -61,7 +63,13 @@ def _add_tokens(api: APIRouter, access: Access) -> None:
         return reply(
             [
                 TokenView(
-                    token.name, token.role, token.origin, token.created_s, token.created_by, opened.count(token.key)
+                    token.name,
+                    token.role,
+                    token.origin,
+                    token.created_s,
+                    token.created_by,
+                    opened.count(token.key),
+                    None if token.groups is None else list(token.groups),
                 )
                 for token in access.tokens()
             ]
@@ -77,8 +85,9 @@ def _add_tokens(api: APIRouter, access: Access) -> None:
     )
     def create(new: NewToken, request: Request) -> Response:
         """Create a token. The response is the only place where its text appears."""
-        note(request, new.name, gives=new.role)
-        return reply(TokenCreated(new.name, new.role, access.create(new.name, new.role, request.state.name)), 201)
+        note(request, new.name, gives=new.role, groups=new.groups)
+        text = access.create(new.name, new.role, request.state.name, new.groups)
+        return reply(TokenCreated(new.name, new.role, text), 201)
 
     @api.delete(
         "/tokens/{name}",
@@ -95,12 +104,12 @@ def _add_tokens(api: APIRouter, access: Access) -> None:
 
 def _add_sessions(api: APIRouter, access: Access) -> None:
     def visible(request: Request) -> list[SessionView]:
-        tokens = {token.key: token for token in access.tokens()}
-        views = [
+        owners = {session.id: access.owner(session) for session in access.sessions.all()}
+        return [
             SessionView(
                 session.id,
-                tokens[session.key].name,
-                tokens[session.key].role,
+                owner.name,
+                owner.role,
                 session.address,
                 session.agent,
                 round(session.begun_s, 3),
@@ -108,9 +117,9 @@ def _add_sessions(api: APIRouter, access: Access) -> None:
                 session.id == request.state.session,
             )
             for session in access.sessions.all()
-            if session.key in tokens
+            if (owner := owners.get(session.id)) is not None
+            and (request.state.role == "admin" or owner.key == request.state.identity.key)
         ]
-        return [view for view in views if request.state.role == "admin" or view.name == request.state.name]
 
     @api.get(
         "/sessions",
@@ -120,14 +129,14 @@ def _add_sessions(api: APIRouter, access: Access) -> None:
         responses=errors(*LOCKED_ERRORS),
     )
     def sessions(request: Request) -> Response:
-        """The signed-in browsers, the last used first: all for an admin, those with the same token for others."""
+        """The signed-in browsers, the last used first: all for an admin, the own ones for others."""
         return reply(visible(request))
 
     @api.delete(
         "/sessions/{id}", tags=["access"], dependencies=VIEWER, status_code=204, responses=errors(*LOCKED_ERRORS, 404)
     )
     def end(id: Annotated[str, Path(description="id of the session")], request: Request) -> Response:  # noqa: A002
-        """Sign a browser out: any of them for an admin, those with the same token for others."""
+        """Sign a browser out: any of them for an admin, the own ones for others."""
         view = next((view for view in visible(request) if view.id == id), None)
         if view is None:
             raise RequestRejected(404, f"there is no session {id!r}")

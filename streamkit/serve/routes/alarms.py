@@ -20,7 +20,7 @@ def add_alarms(api: APIRouter, engine: ServeEngine) -> None:
     @api.get("/problems", tags=["pipeline"], response_model=list[api_models.PipelineProblem])
     def problems() -> Response:
         """What is wrong with the pipeline, one for each cause, errors first; empty if nothing is."""
-        return reply(engine.problems.current())
+        return reply(engine.status_problems())
 
     @api.post(
         "/problems/acknowledge",
@@ -37,12 +37,12 @@ def add_alarms(api: APIRouter, engine: ServeEngine) -> None:
     @api.get("/alarms", tags=["events"], response_model=list[api_models.AlarmView])
     def alarms() -> Response:
         """The alarms on the pipeline itself, and where they are raised; raising and clearing are events as well."""
-        return reply(engine.alarm_center.views())
+        return reply(engine.alarms())
 
     @api.get("/alarms/history", tags=["events"], response_model=list[api_models.AlarmChange], responses=errors(422))
     def history(limit: Annotated[int, Query(ge=1, le=500, description="maximum number of changes")] = 100) -> Response:
         """The latest raised and cleared alarms since the start, newest first."""
-        return reply(engine.alarm_center.changes(limit))
+        return reply(engine.alarm_changes(limit))
 
     @api.post(
         "/alarms/{name}/acknowledge",
@@ -55,4 +55,4 @@ def add_alarms(api: APIRouter, engine: ServeEngine) -> None:
         name: Annotated[str, Path(description="name of the alarm")], acknowledgement: api_models.Acknowledgement
     ) -> Response:
         """Note that a person knows of a raised alarm; the note lasts until the alarm is cleared, or the server ends."""
-        return reply(engine.alarm_center.acknowledge(name, acknowledgement.source))
+        return reply(engine.acknowledge_alarm(name, acknowledgement.source))

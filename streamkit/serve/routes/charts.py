@@ -51,5 +51,6 @@ def add_charts(api: APIRouter, engine: ServeEngine) -> None:
         if from_s >= to_s:
             raise api_models.RequestRejected(422, f"from must be before to, got {from_s:g} and {to_s:g}")
         step, series_values = engine.store.series(name, source, from_s, to_s, step_s)
-        rows = [SeriesValues(*values) for values in series_values]
+        visible = engine.rights.visible()
+        rows = [SeriesValues(*values) for values in series_values if visible is None or values.source in {"", *visible}]
         return reply(SeriesView(name, UNITS[name], name in SUMS, from_s, to_s, step, rows))

@@ -137,6 +137,7 @@ def add_differences(api: APIRouter, engine: ServeEngine) -> None:
     )
     def restore() -> Response:
         """Let the running pipeline be as its YAML says; sources without a difference are not interrupted."""
+        engine.rights.check_unlimited("restoring the YAML")
         engine.take_back()
         return view()
 

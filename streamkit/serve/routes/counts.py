@@ -122,6 +122,7 @@ def _add_numbers(api: APIRouter, engine: ServeEngine) -> None:
                 peaks.get(zone_now.area, zone_now.present),
             )
             for zone_now in engine.store.occupancy()
+            if engine.rights.sees(zone_now.area.source)
         ]
         return reply(sorted(views, key=lambda view: (view.name, view.stage, view.area)))
 
@@ -174,6 +175,7 @@ def _rows(engine: ServeEngine, query: CountQuery, *, compare: bool = False) -> l
         earlier = store.count_series(week_before(query.edges_s, query.zone), query.source, query.by_label)
         before = {series.key: series.values for series in earlier}
     zeros = [0] * (len(query.edges_s) - 1)
+    keys = [key for key in sorted(now.keys() | before.keys()) if engine.rights.sees(key.area.source)]
     return [
         CountRow(
             key.area.source,
@@ -185,7 +187,7 @@ def _rows(engine: ServeEngine, query: CountQuery, *, compare: bool = False) -> l
             now.get(key, zeros),
             before.get(key, zeros) if compare else [],
         )
-        for key in sorted(now.keys() | before.keys())
+        for key in keys
     ]
 
 

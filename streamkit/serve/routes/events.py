@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -60,7 +61,7 @@ Filters = Annotated[EventQuery, Depends(_query)]
 
 
 def add_events(api: APIRouter, engine: ServeEngine, viewers: int) -> None:
-    """Add the routes of events; those with fixed names come before those with a number."""
+    """Add the routes of events of visible sources; those with fixed names come before those with a number."""
     _add_lists(api, engine)
     _add_stream(api, engine, viewers)
     _add_files(api, engine)
@@ -77,14 +78,14 @@ def _add_lists(api: APIRouter, engine: ServeEngine) -> None:
         before: Annotated[int, Query(ge=0, le=2**53, description="events with a number below this one")] = 2**53,
     ) -> Response:
         """The latest events that match, newest first; for the next page, give the lowest number as `before`."""
-        wanted = EventQuery(**{**_fields(query), "after": after, "before": before})
+        wanted = replace(query, after=after, before=before, sources=engine.rights.visible())
         names = engine.names()
-        return reply([EventView.of(event, names) for event in store.events(wanted, limit)])
+        return reply([EventView.of(event, names, engine.rights.redacted) for event in store.events(wanted, limit)])
 
     @api.get("/events/names", tags=["events"], response_model=event_models.EventNames, responses=errors(503))
     def names() -> Response:
         """The sources, stages, kinds and labels of the stored events, for filters."""
-        return reply(store.names())
+        return reply(store.names(engine.rights.visible()))
 
     @api.get("/events/store", tags=["events"], response_model=event_models.StoreView)
     def about() -> Response:
@@ -106,14 +107,10 @@ def _add_lists(api: APIRouter, engine: ServeEngine) -> None:
         from_s = max(0.0, to_s - _DAY_S) if query.from_s is None else query.from_s
         if from_s >= to_s:
             raise api_models.RequestRejected(422, f"from must be before to, got {from_s:g} and {to_s:g}")
-        wanted = EventQuery(**{**_fields(query), "from_s": from_s, "to_s": to_s})
+        wanted = replace(query, from_s=from_s, to_s=to_s, sources=engine.rights.visible())
         counts_by_source = store.timeline(wanted, from_s, to_s, bins)
         rows = [event_models.SourceTimeline(source, counts) for source, counts in counts_by_source.items()]
         return reply(event_models.Timeline(from_s, to_s, (to_s - from_s) / bins, rows))
-
-
-def _fields(query: EventQuery) -> dict[str, Any]:
-    return {name: getattr(query, name) for name in EventQuery.__slots__}
 
 
 def _add_stream(api: APIRouter, engine: ServeEngine, viewers: int) -> None:
@@ -145,12 +142,13 @@ def _add_stream(api: APIRouter, engine: ServeEngine, viewers: int) -> None:
 async def _stream(engine: ServeEngine, request: Request, after: int) -> AsyncIterator[bytes]:
     """The events after a number, and a comment from time to time, which shows whether the client is there."""
     beat_s = time.monotonic()
-    missed = await anyio.to_thread.run_sync(engine.store.events, EventQuery(after=after), 500)
+    query = EventQuery(after=after, sources=engine.rights.visible())
+    missed = await anyio.to_thread.run_sync(engine.store.events, query, 500)
     yield b"retry: 2000\n\n"
     while not engine.running.stopping and not await request.is_disconnected():
         for event in reversed(missed):
             after = max(after, event.number)
-            yield b"id: %d\ndata: " % event.number + _line(event) + b"\n\n"
+            yield b"id: %d\ndata: " % event.number + _line(engine, event) + b"\n\n"
         if missed:
             beat_s = time.monotonic()
         elif time.monotonic() - beat_s > _BEAT_S:
@@ -158,12 +156,17 @@ async def _stream(engine: ServeEngine, request: Request, after: int) -> AsyncIte
             yield b": still here\n\n"
         await anyio.sleep(_POLL_S)
         recent = engine.gallery.events(engine.gallery.keep, after=after)
-        missed = [StoredEvent.unwritten(recent_event) for recent_event in recent]
+        visible = engine.rights.visible()
+        missed = [
+            StoredEvent.unwritten(recent_event)
+            for recent_event in recent
+            if visible is None or recent_event.event.source in visible
+        ]
 
 
-def _line(event: StoredEvent) -> bytes:
+def _line(engine: ServeEngine, event: StoredEvent) -> bytes:
     """An event as JSON in one line."""
-    return bytes(reply(EventView.of(event)).body).replace(b"\n", b" ")
+    return bytes(reply(EventView.of(event, redacted=engine.rights.redacted)).body).replace(b"\n", b" ")
 
 
 def _add_files(api: APIRouter, engine: ServeEngine) -> None:
@@ -171,20 +174,24 @@ def _add_files(api: APIRouter, engine: ServeEngine) -> None:
     missing = errors(*LOCKED_ERRORS, 404, 422, 503)
 
     def stored(number: int) -> StoredEvent:
-        stored_event = engine.store.event(number) if 0 < number < 2**53 else None
+        stored_event = engine.store.event(number, engine.rights.visible()) if 0 < number < 2**53 else None
         if stored_event is None:
             raise api_models.RequestRejected(404, f"there is no event {number}; old events are discarded")
         return stored_event
 
+    def shown(number: int) -> bool:
+        visible = engine.rights.visible()
+        return visible is None or engine.store.event(number, visible) is not None
+
     @api.get("/events/{number}", tags=["events"], response_model=EventView, responses=errors(404, 422, 503))
     def event(number: EventNumber) -> Response:
         """One event."""
-        return reply(EventView.of(stored(number), engine.names()))
+        return reply(EventView.of(stored(number), engine.names(), engine.rights.redacted))
 
     @api.get("/events/{number}/image.jpg", responses={**JPEG, **missing}, **file)
     def image(number: EventNumber) -> Response:
         """The small image of an event."""
-        jpeg = engine.store.image(number) if 0 < number < 2**53 else None
+        jpeg = engine.store.image(number) if 0 < number < 2**53 and shown(number) else None
         if jpeg is None:
             text = f"there is no image of event {number}; images of old events are discarded"
             raise api_models.RequestRejected(404, text)

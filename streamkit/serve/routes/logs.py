@@ -76,9 +76,14 @@ def add_logs(api: APIRouter, engine: ServeEngine) -> None:
 
 
 def _readable(engine: ServeEngine, request: Request, after: int, level: int) -> list[StoredMessage]:
-    """Messages as the role of a request may read them: only operators see the addresses of cameras and brokers."""
+    """Messages as the sender of a request may read them: only operators see the addresses of cameras and brokers.
+
+    Who may see some camera groups only reads the messages that name one of their cameras, and no other.
+    """
     messages = engine.messages.messages(after, level)
-    if covers(request.state.role, "operator"):
+    if engine.rights.limited:
+        messages = [message for message in messages if engine.rights.may_read(message.text)]
+    elif covers(request.state.role, "operator"):
         return messages
     return [replace(message, text=without_addresses(message.text)) for message in messages]
 

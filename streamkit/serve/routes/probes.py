@@ -8,7 +8,7 @@ from fastapi.responses import Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from streamkit.serve.engine import ServeEngine
-from streamkit.serve.metrics import registry
+from streamkit.serve.metrics import VisibleMetrics, registry
 from streamkit.serve.routes.common import reply
 
 
@@ -33,5 +33,6 @@ def add_probes(app: FastAPI, engine: ServeEngine) -> None:
         responses={200: {"content": {"text/plain": {}}, "description": "Prometheus' text format"}},
     )
     def metrics() -> Response:
-        """Metrics for Prometheus."""
-        return Response(generate_latest(metrics_of), headers={"content-type": CONTENT_TYPE_LATEST})
+        """Metrics for Prometheus; those of visible cameras only for who may see some camera groups."""
+        text = generate_latest(VisibleMetrics(engine, metrics_of))
+        return Response(text, headers={"content-type": CONTENT_TYPE_LATEST})

@@ -32,7 +32,8 @@ def add_push(api: APIRouter, engine: ServeEngine, push: PushCenter) -> None:
             problem = str(error)
         quiet = push.quiet()
         browsers = push.subscribed(request.state.key)
-        return reply(PushView(public_key, problem, browsers, quiet.until_s, quiet.escalate_s, dict(push.counts.values)))
+        silenced = {id_: end_s for id_, end_s in quiet.until_s.items() if not id_ or engine.rights.sees(id_)}
+        return reply(PushView(public_key, problem, browsers, silenced, quiet.escalate_s, dict(push.counts.values)))
 
     @api.get("/push", responses=errors(*LOCKED_ERRORS, 503), **own)
     def about(request: Request) -> Response:
@@ -58,6 +59,8 @@ def add_push(api: APIRouter, engine: ServeEngine, push: PushCenter) -> None:
         """Send nothing about a source, or about all, for some minutes."""
         if wanted.source:
             engine.state(wanted.source)
+        else:
+            engine.rights.check_unlimited("silence about all")
         note(request, wanted.source or "all")
         push.silence(wanted.source, time.time() + 60 * wanted.minutes if wanted.minutes else 0.0)
         return view(request)
@@ -66,5 +69,6 @@ def add_push(api: APIRouter, engine: ServeEngine, push: PushCenter) -> None:
     def escalation(wanted: Escalation, request: Request) -> Response:
         """Send an alert once more if no one has reviewed it for some minutes."""
         note(request, "escalation")
+        engine.rights.check_unlimited("escalation")
         push.escalate_after(None if wanted.minutes is None else 60 * wanted.minutes)
         return view(request)

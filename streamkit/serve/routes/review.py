@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -74,12 +75,13 @@ def _add_lists(api: APIRouter, engine: ServeEngine) -> None:
         query: Filters, limit: Annotated[int, Query(ge=1, le=500, description="maximum number of items")] = 50
     ) -> Response:
         """The latest items that match, newest first; for the next page, give the lowest id as `before`."""
-        return reply([_view(engine, item) for item in engine.store.review(query, limit)])
+        wanted = replace(query, sources=engine.rights.visible())
+        return reply([_view(engine, item) for item in engine.store.review(wanted, limit)])
 
     @api.get("/review/open", tags=["review"], response_model=OpenCounts, responses=errors(503))
     def open_items() -> Response:
         """How many items no one has reviewed."""
-        return reply(OpenCounts(**engine.store.count_open()))
+        return reply(_open(engine))
 
     @api.get("/review/{id}", tags=["review"], response_model=ReviewDetail, responses=errors(404, 422, 503))
     def item(id: ItemId) -> Response:  # noqa: A002
@@ -109,9 +111,11 @@ def _add_changes(api: APIRouter, engine: ServeEngine) -> None:
     def mark(items: ReviewedItems, request: Request) -> Response:
         """Note that the sender has reviewed items; return how many no one has reviewed."""
         note(request, ", ".join(map(str, items.ids)))
+        visible = engine.rights.visible()
+        ids = [id_ for id_ in items.ids if visible is None or _is_visible(engine, id_)]
         by = request.state.name if items.reviewed else None
-        engine.store.change(lambda connection: review_table.mark_reviewed(connection, items.ids, by, time.time()))
-        return reply(OpenCounts(**engine.store.count_open()))
+        engine.store.change(lambda connection: review_table.mark_reviewed(connection, ids, by, time.time()))
+        return reply(_open(engine))
 
     @api.patch("/review/{id}", response_model=ReviewView, responses=errors(*CHANGE_ERRORS, 503), **shared)
     def change(id: ItemId, wanted: ReviewChange, request: Request) -> Response:  # noqa: A002
@@ -138,12 +142,30 @@ def _add_changes(api: APIRouter, engine: ServeEngine) -> None:
 
 
 def _view(engine: ServeEngine, item: ReviewItem) -> ReviewView:
-    return ReviewView.of(item, engine.source_name(item.source))
+    view = ReviewView.of(item, engine.source_name(item.source))
+    return replace(view, text=engine.rights.redacted(view.text), comment=engine.rights.redacted(view.comment))
+
+
+def _open(engine: ServeEngine) -> OpenCounts:
+    """The items of visible sources that have not been reviewed."""
+    counts = engine.store.count_open()
+    visible = engine.rights.visible()
+    if visible is not None:
+        counts = {
+            severity: {id_: n for id_, n in by_source.items() if id_ in visible}
+            for severity, by_source in counts.items()
+        }
+    return OpenCounts(**counts)
+
+
+def _is_visible(engine: ServeEngine, id_: int) -> bool:
+    item = engine.store.review_item(id_)
+    return item is not None and engine.rights.sees(item.source)
 
 
 def _item(engine: ServeEngine, id_: int) -> ReviewItem:
     item = engine.store.review_item(id_)
-    if item is None:
+    if item is None or not engine.rights.sees(item.source):
         raise RequestRejected(404, f"there is no review item {id_}; it was deleted, or it was too old")
     return item
 

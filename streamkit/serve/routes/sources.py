@@ -76,6 +76,7 @@ def add_changes(api: APIRouter, engine: ServeEngine) -> None:
         Those of a detector whose objects are blurred or pixelated need the role admin.
         """
         note(request, values=values)
+        engine.rights.check_unlimited("a setting of a stage")
         if not covers(request.state.role, "admin"):
             engine.check_settings(id)
         return reply(engine.set(id, values))

@@ -19,6 +19,7 @@ from streamkit.serve.store.review_table import KEPT_EVENTS, clean, remove_withou
 _COLUMNS = "e.number, time_s, source, stage, kind, frame, pts_s, track_id, data, clip, clip_s, snapshot"
 _MAX_WORDS = 2000  # characters of an event's data that can be searched
 _MAX_DATA = 100_000  # bytes of an event's data
+_IN_SOURCES = "source IN (SELECT value FROM json_each(?))"
 _TERM = re.compile(r"\w+")
 _IMAGES = 10  # removed at once
 
@@ -65,6 +66,7 @@ class EventQuery:
         text: words that the event's sentence or data must all contain, each from its beginning.
         after: number above which they are.
         before: number below which they are.
+        sources: the sources that the client may see; None for all.
     """
 
     source: str | None = None
@@ -76,6 +78,7 @@ class EventQuery:
     text: str | None = None
     after: int | None = None
     before: int | None = None
+    sources: frozenset[str] | None = None
 
     def where(self) -> tuple[str, list[Any]]:
         """The condition in SQL, and its values."""
@@ -87,6 +90,8 @@ class EventQuery:
         bounds = ("time_s >= ?", self.from_s), ("time_s < ?", self.to_s)
         numbers = ("e.number > ?", self.after), ("e.number < ?", self.before)
         parts += [(text, value) for text, value in (*bounds, *numbers) if value is not None]
+        if self.sources is not None:
+            parts.append((_IN_SOURCES, as_json(sorted(self.sources)).decode()))
         if terms := self._terms():
             matches_words = "e.number IN (SELECT rowid FROM event_words WHERE event_words MATCH ?)"
             parts.append((matches_words, " ".join(f'"{term}"*' for term in terms)))
@@ -110,7 +115,8 @@ class EventQuery:
         numbered = (self.after is None or gallery_event.number > self.after) and (
             self.before is None or gallery_event.number < self.before
         )
-        if not (same and timely and numbered):
+        shown = self.sources is None or event.source in self.sources
+        if not (same and timely and numbered and shown):
             return False
         here = [word.casefold() for word in _TERM.findall(words(event))]
         return all(any(word.startswith(term.casefold()) for word in here) for term in self._terms())
@@ -218,11 +224,17 @@ def count_over_time(
     return counts_by_source
 
 
-def event_names(connection: sqlite3.Connection) -> dict[str, list[str]]:
-    """The sources, stages, kinds and labels of all events, for filters."""
-    by_stage = connection.execute("SELECT DISTINCT stage, kind FROM events").fetchall()
+def event_names(connection: sqlite3.Connection, query: EventQuery) -> dict[str, list[str]]:
+    """The sources, stages, kinds and labels of the events that match, for filters."""
+    where, values = query.where()
+    by_stage = connection.execute(f"SELECT DISTINCT stage, kind FROM events e WHERE {where}", values).fetchall()
     sources, labels = (
-        [row[0] for row in connection.execute(f"SELECT DISTINCT {name} FROM events WHERE {name} IS NOT NULL")]
+        [
+            row[0]
+            for row in connection.execute(
+                f"SELECT DISTINCT {name} FROM events e WHERE {name} IS NOT NULL AND {where}", values
+            )
+        ]
         for name in ("source", "label")
     )
     stages, kinds = ({row[place] for row in by_stage} for place in (0, 1))

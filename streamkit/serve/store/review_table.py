@@ -115,6 +115,7 @@ class ReviewQuery:
         to_s: they begin before this time.
         text: words of their text, comment or label, or of the data of their events, each from its beginning.
         before: number below which their ids are.
+        sources: the sources that the client may see; None for all.
     """
 
     severity: Severity | None = None
@@ -126,6 +127,7 @@ class ReviewQuery:
     to_s: float | None = None
     text: str | None = None
     before: int | None = None
+    sources: frozenset[str] | None = None
 
     def where(self) -> tuple[str, list[Any]]:
         """The condition in SQL, and its values."""
@@ -138,6 +140,9 @@ class ReviewQuery:
         conditions += [(text, value) for text, value in bounds if value is not None]
         texts = [text for text, _ in conditions]
         values = [value for _, value in conditions]
+        if self.sources is not None:
+            texts.append("source IN (SELECT value FROM json_each(?))")
+            values.append(json.dumps(sorted(self.sources)))
         if self.reviewed is not None:
             texts.append("reviewed_s IS NOT NULL" if self.reviewed else "reviewed_s IS NULL")
         for word in (self.text or "").split():

@@ -304,9 +304,9 @@ class ServeStore:
         recent = [] if self._gallery is None else self._gallery.events(self._gallery.keep, after=written)
         return [*(StoredEvent.unwritten(event) for event in recent if query.matches(event)), *stored][:limit]
 
-    def event(self, number: int) -> StoredEvent | None:
-        """The event with that number."""
-        matching = self.events(EventQuery(after=number - 1, before=number + 1), 1)
+    def event(self, number: int, sources: frozenset[str] | None = None) -> StoredEvent | None:
+        """The event with that number, if it is one of these sources."""
+        matching = self.events(EventQuery(after=number - 1, before=number + 1, sources=sources), 1)
         return matching[0] if matching else None
 
     def image(self, number: int) -> bytes | None:
@@ -322,10 +322,10 @@ class ServeStore:
         with self._reading() as connection:
             return event_table.count_over_time(connection, query, from_s, to_s, bins)
 
-    def names(self) -> dict[str, list[str]]:
-        """The sources, stages, kinds and labels of all events, for filters."""
+    def names(self, sources: frozenset[str] | None = None) -> dict[str, list[str]]:
+        """The sources, stages, kinds and labels of the events of these sources, or of all; for filters."""
         with self._reading() as connection:
-            return event_table.event_names(connection)
+            return event_table.event_names(connection, EventQuery(sources=sources))
 
     def series(
         self, name: str, source: str | None, from_s: float, to_s: float, wanted_s: float

@@ -1,4 +1,4 @@
-// Tokens, signed-in browsers and the audit log, for admins.
+// People, tokens, signed-in browsers and the audit log, for admins; for a person, the own password and browsers.
 
 import { call, get } from "../api.js";
 import { now_s } from "../clock.js";
@@ -6,33 +6,25 @@ import { ago, make, say, text } from "../dom.js";
 import { modal } from "../modal.js";
 import { askToken, may, onSession, signedIn, who } from "../session.js";
 import { t } from "../strings.js";
+import { ROLES, groupsField, groupsText, showOnce, trouble } from "./access_parts.js";
 import { auditLog } from "./audit.js";
 import { listing, when } from "./listing.js";
+import { ownPassword, people } from "./people.js";
 
-const ROLES = ["viewer", "operator", "admin"];
 const EVERY_MS = 5000;
 
-// Shows what went wrong below the title of a section.
-function trouble() {
-  const element = make("p", { class: "error", role: "alert" });
-  return { element, async during(/** @type {() => Promise<void>} */ work) {
-    text(element, "");
-    try {
-      await work();
-    } catch (/** @type {any} */ error) {
-      text(element, error.message);
-    }
-  } };
-}
-
 function tokens() {
-  const { element, body, row } = listing("tokens", ["name", "role", "origin", "sessions", "actions"], t("tokens.title"));
+  const { element, body, row } = listing("tokens", ["name", "role", "groups", "origin", "sessions", "actions"], t("tokens.title"));
   const error = trouble();
   const name = /** @type {HTMLInputElement} */ (make("input", { id: "token-name", required: true, maxlength: 64, autocomplete: "off" }));
   const role = /** @type {HTMLSelectElement} */ (make("select", { id: "token-role", "aria-describedby": "token-role-help", onchange: () => explain() },
     ...ROLES.map((one) => make("option", { value: one }, t(`role.${one}`)))));
   const help = make("p", { class: "help", id: "token-role-help" });
-  const explain = () => text(help, t(`role.${role.value}May`));
+  const cameras = groupsField("token-groups");
+  const explain = () => {
+    text(help, t(`role.${role.value}May`));
+    cameras.enable(role.value !== "admin");
+  };
   explain();
 
   async function show() {
@@ -41,7 +33,7 @@ function tokens() {
     if (asText === body.dataset.shown) return; // so that a button keeps the focus
     body.dataset.shown = asText;
     body.replaceChildren(...found.map((/** @type {any} */ one) => row({
-      name: one.name, role: t(`role.${one.role}`), sessions: String(one.sessions),
+      name: one.name, role: t(`role.${one.role}`), groups: groupsText(one.groups), sessions: String(one.sessions),
       origin: one.origin === "page" ? t("tokens.page", { by: one.created_by, time: new Date(one.created_s * 1000).toLocaleDateString() }) : t(`tokens.${one.origin}`),
       actions: one.origin === "page"
         ? make("button", { type: "button", "aria-label": t("tokens.revokeOf", { name: one.name }), onclick: () => revoke(one.name) }, t("tokens.revoke"))
@@ -59,28 +51,14 @@ function tokens() {
       } });
   }
 
-  /** @param {{ name: string, token: string }} made */
-  function once(made) {
-    const shown = /** @type {HTMLInputElement} */ (make("input", { id: "token-text", readonly: true, class: "token", "aria-label": t("tokens.label") }));
-    shown.value = made.token;
-    const copy = make("button", { type: "button", onclick: async () => {
-      shown.select();
-      try {
-        await navigator.clipboard.writeText(made.token);
-      } catch { // over plain HTTP there is no clipboard: the old way
-        document.execCommand("copy");
-      }
-      text(copy, t("tokens.copied"));
-    } }, t("tokens.copy"));
-    modal({ title: t("tokens.title"), body: [make("p", {}, t("tokens.once", { name: made.name })), make("div", { class: "copy" }, shown, copy)], cancel: t("tokens.done") });
-    shown.select();
-  }
-
   const create = (/** @type {Event} */ event) => {
     event.preventDefault();
     return error.during(async () => {
-      once(await call("POST", "/api/v1/tokens", { name: name.value.trim(), role: role.value }));
+      const rights = { role: role.value, groups: cameras.value() };
+      const created = await call("POST", "/api/v1/tokens", { name: name.value.trim(), ...rights });
+      showOnce(t("tokens.title"), t("tokens.once", created), t("tokens.label"), created.token);
       name.value = "";
+      cameras.clear();
       await show();
     });
   };
@@ -89,8 +67,8 @@ function tokens() {
     make("p", { class: "help" }, t("tokens.about")), element,
     make("form", { class: "filters", onsubmit: create, "aria-label": t("tokens.create") },
       make("div", {}, make("label", { for: name.id }, t("tokens.name")), name),
-      make("div", {}, make("label", { for: role.id }, t("tokens.role")), role),
-      make("button", { type: "submit", class: "primary" }, t("tokens.create")), help), error.element);
+      make("div", {}, make("label", { for: role.id }, t("tokens.role")), role), cameras.element,
+      make("button", { type: "submit", class: "primary" }, t("tokens.create")), help, cameras.help), error.element);
   return { section, show };
 }
 
@@ -134,15 +112,16 @@ export function open(root) {
   const refresh = () => { if (!document.hidden) for (const show of parts) show().catch(() => null); };
   function fill() {
     parts = [];
-    if (!may("admin")) {
+    if (!may("admin") && !who.hasPassword) {
       root.replaceChildren(make("div", { class: "empty" },
         make("p", {}, signedIn ? t("access.needsYours", { name: who.name, role: t(`role.${who.role}`) }) : t("access.needs")),
         make("p", {}, make("button", { type: "button", class: "primary", onclick: askToken }, t("access.signIn")))));
       return;
     }
-    const [first, second, third] = [tokens(), sessions(), auditLog()];
-    parts = [first.show, second.show, third.show];
-    root.replaceChildren(make("div", { class: "access" }, first.section, second.section, third.section));
+    const own = who.hasPassword ? [ownPassword()] : [];
+    const shown = may("admin") ? [...own, people(), tokens(), sessions(), auditLog()] : [...own, sessions()];
+    parts = shown.map(({ show }) => show);
+    root.replaceChildren(make("div", { class: "access" }, ...shown.map(({ section }) => section)));
     refresh();
   }
   const forget = onSession(fill);

@@ -5,7 +5,7 @@ import { make, text } from "../dom.js";
 import { t } from "../strings.js";
 import { listing, when } from "./listing.js";
 
-const TOPICS = ["sources", "stages", "session", "sessions", "tokens", "config", "zones"];
+const TOPICS = ["sources", "stages", "session", "sessions", "people", "tokens", "config", "zones"];
 const PAGE = 50;
 
 export function auditLog() {
