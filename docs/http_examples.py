@@ -29,7 +29,7 @@ stages:
   line: {stage: line_counter, line: [[320, 60], [320, 360]]}
   zone: {polygon: {hall: [[100, 60], [600, 60], [600, 360], [100, 360]]}}
   heatmap: {path: "out/{source}-heat.png", every: 2s}
-  record: {path: "out/{source}/{time}-{kind}.mp4", when: line.crossed, before: 1s, after: 1s}
+  record: {path: "out/{source}/{time}-{kind}.mp4", when: line.crossed, before: 1s, after: 1s, continuous: true}
 alarms:
   up: uptime_s > 1
 """
@@ -51,7 +51,7 @@ def main() -> None:
                 server.until(lambda: [event for event in server.client.get(f"{API}/events").json() if event["clip"]])
                 server.until(lambda: server.client.get(f"{API}/alarms").json()[0]["raised"])
                 server.until(lambda: server.client.get(f"{API}/review").json())
-                for path in ("occupancy", "heatmaps"):
+                for path in ("occupancy", "heatmaps", "recordings"):
                     server.until(lambda path=path: server.client.get(f"{API}/{path}").json())
                 examples = _record_examples(server)
         finally:
@@ -90,6 +90,9 @@ def _record_examples(server: Any) -> dict[str, dict[str, Any]]:
     ask("POST", f"{API}/push/unsubscribe", {"endpoint": browser["endpoint"]})
     ask("POST", f"{API}/push/silence", {"minutes": 15, "source": "street"})
     ask("POST", f"{API}/push/escalation", {"minutes": 5})
+    (recorded, *_) = ask("GET", f"{API}/recordings")
+    period = f"?source=street&from_s={recorded['first_s']}&to_s={recorded['last_s']}&bins=4"
+    ask("GET", f"{API}/recordings/timeline", query=period)
     ask("POST", f"{API}/alarms/{{name}}/acknowledge", {"source": "pipeline"}, name="up")
     ask("POST", f"{API}/problems/acknowledge", {"id": "alarm:up"})
     ask("GET", f"{API}/sources/{{id}}", id="street")

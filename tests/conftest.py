@@ -18,7 +18,7 @@ from support import hung, together
 from support.commands import run_here
 from support.datasets import data_folder
 from support.messages import collect, stop_collecting
-from support.ray_nodes import ray_nodes  # noqa: F401  fixture
+from support.ray_nodes import pytest_runtest_teardown, ray_nodes  # noqa: F401  hook, fixture
 from support.receivers import rtmp_receiver, rtsp_receiver, uploads  # noqa: F401  fixtures
 from support.rtsp import proxy, rtsp, rtsp_there  # noqa: F401  fixtures
 from support.together import (  # noqa: F401  hooks
@@ -85,7 +85,6 @@ def pytest_collectstart() -> None:
 
 def pytest_collection_finish() -> None:
     """Leave the tests themselves, a million objects, out of every garbage collection: each full one takes 0.3 s."""
-    gc.collect()
     gc.freeze()
     gc.enable()
 

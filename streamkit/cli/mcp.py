@@ -127,7 +127,7 @@ def _described(signature: inspect.Signature) -> inspect.Signature:
     parameters = []
     for parameter in signature.parameters.values():
         kind, text = get_args(parameter.annotation)
-        described = Annotated.__class_getitem__((kind, Field(description=text)))  # type: ignore[attr-defined]
+        described: Any = Annotated[kind, Field(description=text)]
         parameters.append(parameter.replace(annotation=described))
     return signature.replace(parameters=parameters)
 

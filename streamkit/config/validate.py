@@ -236,7 +236,7 @@ def _adapter(kind: type[Any], fields: list[Option]) -> Any:
 
     types: dict[str, Any] = {}
     for option in fields:
-        described: Any = Annotated.__class_getitem__((option.type, Field(description=option.help)))  # type: ignore[attr-defined]
+        described: Any = Annotated[option.type, Field(description=option.help)]
         types[option.name] = described if option.required else NotRequired[described]
     make: Any = TypedDict  # a class made of the stage's fields, which a type checker cannot follow
     shape = make(kind.__name__, types)

@@ -150,6 +150,9 @@ Pixels = Annotated[float, Unit("pixels", minimum=0)]
 WholePixels = Annotated[int, Unit("pixels", minimum=1)]
 """A length in whole pixels."""
 
+Length = Annotated[float, Unit("pixels, or with units: share, of the frame's height")]
+"""A length in the `units` of its stage."""
+
 Count = Annotated[int, Unit("count", minimum=1)]
 """A number of things, at least 1."""
 

@@ -99,6 +99,8 @@ class Sender:
                         self._deliver(taken)
                     else:
                         client.idle()
+                        if client.held < self._held:
+                            self._recovered()
                         self._count_sent(0)
             except Exception as error:  # on any error of a client, records are kept and sent again
                 if not over():
@@ -129,17 +131,16 @@ class Sender:
             self._blame(messages, error)
             raise
         record_operation("deliver records", started_s, about)
-        self._failures = 0
-        self._wait_s = _FIRST_WAIT_S
         self._window = min(2 * self._window, WINDOW)
 
     def _send(self, messages: list[Message]) -> None:
         try:
             refused = self.client.deliver(messages) or {}
-            if self._failures:
-                logger.info(f"{self.client.where} {at_now()}: accepts records again; {self._spool.waiting} are waiting")
+            if self.client.held < self._held + len(messages):  # a record that is held back may still be refused
+                self._recovered()
             self._acknowledge(messages, refused)
         except RecordRejected as error:
+            self._reset_failures()
             self._count_sent(error.done)
             if error.whole:
                 rest = messages[error.done :]
@@ -149,6 +150,16 @@ class Sender:
         except SendError as error:
             self._count_sent(error.done)
             raise
+
+    def _recovered(self) -> None:
+        """Log that the broker accepts records after failures."""
+        if self._failures:
+            logger.info(f"{self.client.where} {at_now()}: accepts records again; {self._spool.waiting} are waiting")
+        self._reset_failures()
+
+    def _reset_failures(self) -> None:
+        self._failures = 0
+        self._wait_s = _FIRST_WAIT_S
 
     def _blame(self, messages: list[Message], error: Exception) -> None:
         """Find the record over which the broker ends every connection, and move it to the dead letters.

@@ -71,7 +71,8 @@ class WrittenOutputs:
     """Lists the files and folders that a run has written.
 
     A template with other placeholders than `{source}` stands for the folder above the first placeholder. A file is
-    listed if it is new or has changed; a folder if it exists. The numbered and timed files of `tagged_path` count too.
+    listed if it is new or has changed; a folder if it holds a file. The numbered and timed files of `tagged_path` count
+    too.
 
     Args:
         templates: the paths, before anything is written.
@@ -86,8 +87,15 @@ class WrittenOutputs:
         return [
             path
             for path in _outputs(templates, sources)
-            if os.path.isdir(path) or _version(path) != self._before.get(path)
+            if (_holds_file(path) if os.path.isdir(path) else _version(path) != self._before.get(path))
         ]
+
+
+def _holds_file(folder: str) -> bool:
+    """Whether there is a complete file in a folder or below it; true if the folder may not be listed."""
+    unreadable: list[OSError] = []
+    names = (name for _, _, names in os.walk(folder, onerror=unreadable.append) for name in names)
+    return any(not name.endswith(".part") for name in names) or bool(unreadable)
 
 
 def _outputs(templates: Iterable[str], sources: Iterable[str]) -> list[str]:

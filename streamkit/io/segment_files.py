@@ -26,7 +26,7 @@ _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentFile:
+class RecordedFile:
     """A file of a recording.
 
     Attributes:
@@ -80,7 +80,7 @@ def marked_path(path: Path) -> Path:
     return path.with_name(f"{path.stem.removesuffix('_event')}_event.mp4")
 
 
-def read_name(path: Path, source: str, size_bytes: int) -> SegmentFile | None:
+def read_name(path: Path, source: str, size_bytes: int) -> RecordedFile | None:
     """What a file's name says; None if it is no file of a recording."""
     if match := _NAME.fullmatch(path.name):
         duration_ms = int(match[2].replace(".", ""))
@@ -92,13 +92,13 @@ def read_name(path: Path, source: str, size_bytes: int) -> SegmentFile | None:
 
 def _segment(
     path: Path, source: str, start: str, duration_ms: int, event: bool, complete: bool, size_bytes: int
-) -> SegmentFile | None:
+) -> RecordedFile | None:
     try:
         moment = datetime.strptime(f"{start[:15]}+0000", "%Y%m%dT%H%M%S%z")
     except ValueError:  # such as the 31st of February
         return None
     start_ms = int(moment.timestamp()) * 1000 + int(start[16:])
-    return SegmentFile(path, source, start_ms, duration_ms, event, complete, size_bytes)
+    return RecordedFile(path, source, start_ms, duration_ms, event, complete, size_bytes)
 
 
 @dataclass(slots=True)
@@ -106,8 +106,8 @@ class _Day:
     source: str
     changed_ns: int
     listed_ns: int
-    segments: dict[str, SegmentFile]
-    unfinished: list[SegmentFile]
+    segments: dict[str, RecordedFile]
+    unfinished: list[RecordedFile]
 
     def current(self, changed_ns: int) -> bool:
         """Whether the list is that of a folder with this modification time."""
@@ -142,15 +142,15 @@ class SegmentFolder:
         """The folders of days."""
         return list(self._days)
 
-    def open_files(self) -> list[SegmentFile]:
+    def open_files(self) -> list[RecordedFile]:
         """The files that are being written, or that a crash left."""
         return [file for day in self._days.values() for file in day.unfinished]
 
-    def segments_of(self, day: Path) -> list[SegmentFile]:
+    def segments_of(self, day: Path) -> list[RecordedFile]:
         """The files of a day's folder; none if it is gone."""
         return list(self._days[day].segments.values()) if day in self._days else []
 
-    def segments(self) -> list[SegmentFile]:
+    def segments(self) -> list[RecordedFile]:
         """The files, oldest first."""
         files = (segment for day in self._days.values() for segment in day.segments.values())
         return sorted(files, key=lambda file: (file.start_ms, file.source, file.path))
@@ -187,7 +187,7 @@ class SegmentFolder:
         return before is None or segments != before.segments
 
 
-def _listed(entry: os.DirEntry[str], folder: Path, source: str, before: dict[str, SegmentFile]) -> SegmentFile | None:
+def _listed(entry: os.DirEntry[str], folder: Path, source: str, before: dict[str, RecordedFile]) -> RecordedFile | None:
     listed = before.get(entry.name)
     if listed is not None and listed.complete:
         return listed

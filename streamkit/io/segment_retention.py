@@ -18,12 +18,13 @@ from streamkit.core.errors import OutputError
 from streamkit.core.logs import LogOnce
 from streamkit.io.outputs import AtomicFile
 from streamkit.io.retention import MIN_FREE_BYTES, free_bytes, removing_alone
-from streamkit.io.segment_files import SegmentFile, SegmentFolder, marked_path
+from streamkit.io.segment_files import RecordedFile, SegmentFolder, marked_path
 
 logger = logging.getLogger(__name__)
 
 _MOVES_SHARE = 4
 """How many times the duration of a move passes before the next one, so that moves never hold up the recording."""
+_AGE_EVERY_S = 60.0
 _ROOM_LEFT = 0.995
 """Of the limit of size, to which it is emptied, so that files need not be sorted for each one."""
 
@@ -69,18 +70,19 @@ class SegmentRetention:
         self._main = SegmentFolder(root)
         self._archive = None if limits.archive is None else SegmentFolder(limits.archive)
         self._next_move_s = 0.0
+        self._aged_s = -_AGE_EVERY_S  # wall clock of the last look at the age of files
 
     @property
     def root(self) -> Path:
         """The folder that is written to."""
         return self._main.root
 
-    def open_files(self) -> list[SegmentFile]:
+    def open_files(self) -> list[RecordedFile]:
         """The files that are being written, or that a crash left."""
         self._main.refresh()
         return self._main.open_files()
 
-    def latest(self) -> dict[str, SegmentFile]:
+    def latest(self) -> dict[str, RecordedFile]:
         """The latest complete file of each source."""
         self._refresh()
         return {file.source: file for file in sorted(self._segments(), key=lambda file: file.end_s)}
@@ -92,15 +94,17 @@ class SegmentRetention:
         if limits.keep_s is None and limits.size_bytes is None:
             return
         with removing_alone(self.root):
-            if limits.keep_s is not None:
+            now_s = self._clock()
+            if limits.keep_s is not None and abs(now_s - self._aged_s) >= _AGE_EVERY_S:
+                self._aged_s = now_s
                 for file in self._segments():
-                    if file.end_s < self._clock() - self._keep_s(file):
+                    if file.end_s < now_s - self._keep_s(file):
                         self._remove(file, "over age")
             if limits.size_bytes is not None:
                 self._shrink(limits.size_bytes)
         self._refresh()
 
-    def _keep_s(self, file: SegmentFile) -> float:
+    def _keep_s(self, file: RecordedFile) -> float:
         keep_s = self._limits.keep_s or 0.0
         return max(keep_s, self._limits.keep_events_s or 0.0) if file.event else keep_s
 
@@ -159,7 +163,7 @@ class SegmentRetention:
         took_s = time.monotonic() - began_s
         self._next_move_s = began_s + (took_s * (1 + _MOVES_SHARE) if moved else 30.0)
 
-    def _move(self, file: SegmentFile, target: Path) -> bool:
+    def _move(self, file: RecordedFile, target: Path) -> bool:
         try:
             with removing_alone(self.root):
                 _move_file(file.path, target)
@@ -188,16 +192,16 @@ class SegmentRetention:
         if self._archive is not None:
             self._archive.refresh()
 
-    def _segments(self) -> Iterator[SegmentFile]:
+    def _segments(self) -> Iterator[RecordedFile]:
         folders = [self._main] if self._archive is None else [self._archive, self._main]
         for folder in folders:
             yield from (file for file in folder.segments() if file.complete)
 
     @staticmethod
-    def _oldest_first(files: Iterator[SegmentFile]) -> list[SegmentFile]:
+    def _oldest_first(files: Iterator[RecordedFile]) -> list[RecordedFile]:
         return sorted(files, key=lambda file: (file.event, file.start_ms))
 
-    def _remove(self, file: SegmentFile, cause: str) -> bool:
+    def _remove(self, file: RecordedFile, cause: str) -> bool:
         try:
             file.path.unlink()
         except FileNotFoundError:

@@ -33,6 +33,7 @@ _ABANDONED_S = 3600.0
 _AT_ONCE = 2000  # files in a step: bounds memory, and how long the progress stands still
 _TRIES = 3
 
+_FIX = "make sure that its disk has space and can be written, or copy the data set to another disk"
 _CLOSED = {"enable_external_access": "false"}  # an index may come with a data set from elsewhere, and name files
 
 _ABOUT = "CREATE TABLE index_about (format INTEGER, pipeline TEXT)"
@@ -194,7 +195,8 @@ def _update(
         raise ConfigError(f"{dataset.address}: a table is damaged, and batch repairs it: {error}") from error
     except (duckdb().IOException, duckdb().TransactionException, duckdb().FatalException) as error:
         index_path = path.parent.parent / path.name
-        raise OutputError(f"cannot write {index_path}: {' '.join(str(error).split())}") from error
+        cause = " ".join(str(error).split())
+        raise OutputError(f"cannot write {index_path}: {cause}; {_FIX}") from error
 
 
 def _has_tracks(schemas: dict[str, Any]) -> bool:

@@ -296,7 +296,7 @@ def test_files_are_complete_after_an_exception_that_ends_the_program(tmp_path):
     assert frames_of(tmp_path / "out.mp4") > 0
 
 
-@pytest.mark.alone
+@pytest.mark.quiet
 def test_a_second_ctrl_c_drops_frames_in_flight_and_still_closes_files(tmp_path):
     process = start_child(tmp_path, "read")
     process.send_signal(signal.SIGINT)

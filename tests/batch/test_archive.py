@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import pyarrow.dataset
 import pytest
 from support.corpus import Corpus, make
 
@@ -29,6 +28,12 @@ stages:
   track: {}
   dwell: {stage: zone, polygon: [[0, 0], [320, 0], [320, 192], [0, 192]]}
 """
+
+
+def data_set(folder: Path) -> Any:
+    from pyarrow.dataset import dataset  # imports pandas, in each process that collects the tests
+
+    return dataset(folder)
 
 
 @dataclass
@@ -86,14 +91,14 @@ def content(out: Path) -> dict[str, Any]:
         for path in sorted(out.rglob("*"))
         if path.is_file() and path.parent.name != "files" and path.name != ".streamkit.lock"
     }
-    files = pyarrow.dataset.dataset(out / "files").to_table().drop_columns(list(RUN_COLUMNS))
+    files = data_set(out / "files").to_table().drop_columns(list(RUN_COLUMNS))
     parts_and_files["files"] = files.sort_by("source").to_pylist()
     return parts_and_files
 
 
 def statuses(out: Path) -> tuple[set[str], dict[str, str]]:
     """Names of the files that are done, and of the others each with its cause_kind."""
-    rows = pyarrow.dataset.dataset(out / "files").to_table().to_pylist()
+    rows = data_set(out / "files").to_table().to_pylist()
     failed = {row["source"]: row["cause_kind"] for row in rows if row["status"] == "failed"}
     return {row["source"] for row in rows if row["status"] == "done"}, failed
 
@@ -117,7 +122,7 @@ def prove(archive: Archive, folder: Path, kills: int, seed: int) -> None:
     broken = archive.corpus.broken
     assert statuses(folder / "whole") == (set(good), broken)
     assert (code, report["done"], report["failed"]) == (1, len(good), len(broken))
-    assert report["objects"] == pyarrow.dataset.dataset(folder / "whole" / "objects").count_rows() > 0
+    assert report["objects"] == data_set(folder / "whole" / "objects").count_rows() > 0
 
     chance = random.Random(seed)
     killed = 0

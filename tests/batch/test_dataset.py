@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import subprocess
 from pathlib import Path
 
 import duckdb
@@ -11,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.dataset_runs import HERE, PLAIN, ROOT, TRACKED, do, graph_of, run, settings, sink_of, tree
+from support.full_disk import small_disk
 
 from streamkit.batch.identity import file_key
 from streamkit.batch.job import BatchJob, Outcome, VideoFile
@@ -205,32 +205,17 @@ def test_a_failed_file_has_a_row_with_its_cause_only(tmp_path):
     assert [row[name] for name in names] == ["failed", "it is cut off", "truncated", 2, "h264", 640, None, 3, 2]
 
 
-def small_disk(folder: Path, size: str):
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
-    if subprocess.run(command, capture_output=True).returncode:
-        pytest.skip("no right to mount a small disk")
-
-
 @pytest.mark.parametrize("format_", ["parquet", "jsonl", "csv", "coco", "mot"])
 def test_a_full_disk_is_reported_and_leaves_no_partial_file(tmp_path, format_):
     batch_settings = settings(tmp_path, PLAIN, format_)
-    small_disk(batch_settings.out, "64k")
-    try:
+    with small_disk(batch_settings.out, "64k") as disk:
         graph = graph_of(batch_settings)
         with open_folder(graph, batch_settings) as folder:
-            (batch_settings.out / "ballast").write_bytes(b"x" * 4096 * (free(batch_settings.out) // 4096 - 1))
+            disk.fill(free_bytes=4096)
             key = file_key(HERE, folder.pipeline)
             with pytest.raises(OutputError, match=r"cannot write .*: the disk is full"):
                 run(batch_settings, graph, {key: HERE}, limit=40)
         assert [name for name in tree(batch_settings.out) if key in name] == []
-    finally:
-        subprocess.run(["umount", str(batch_settings.out)], check=True)
-
-
-def free(folder):
-    about = os.statvfs(folder)
-    return about.f_bavail * about.f_bsize
 
 
 def test_two_writers_never_share_a_part_file(tmp_path):

@@ -35,7 +35,7 @@ from streamkit.runtime.multiprocess.children import ParentConnection
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the cluster's nodes are kept on cores as Linux does it"),
-    pytest.mark.alone,  # a node that gets no core for seconds counts as lost
+    pytest.mark.quiet,  # a node that gets no core for seconds counts as lost
 ]
 
 PIPELINE = """

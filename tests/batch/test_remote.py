@@ -8,7 +8,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import fsspec
-import pyarrow.dataset
 import pytest
 from support.dataset_runs import PLAIN, graph_of, settings
 
@@ -203,7 +202,9 @@ def test_finished_remote_files_are_not_processed_again(web, tells, run):
     names = ["d1/a.mp4", "d1/b.mp4", "d2/a.mp4"]
     assert run(f"{web.address}/v/**/*.mp4") == (0, names)
     assert run(f"{web.address}/v/**/*.mp4") == (3, [])
-    sizes = pyarrow.dataset.dataset(run.out / "files").to_table().sort_by("source")["size"].to_pylist()
+    from pyarrow.dataset import dataset  # imports pandas, in each process that collects the tests
+
+    sizes = dataset(run.out / "files").to_table().sort_by("source")["size"].to_pylist()
     assert sizes == ([4, len(SAMPLE), 2] if tells else [None] * 3)
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import s3fs
 from support.clips import write
 from support.dataset_runs import graph_of, run, settings
 from support.s3_server import bucket, s3, s3_server  # noqa: F401  fixtures
@@ -41,6 +40,8 @@ BLOCK = 1 << 16
 @pytest.fixture
 def calls(monkeypatch):
     """The calls to S3 by their names, and the bytes of the ranges that were asked for; in blocks of 64 KiB."""
+    import s3fs
+
     seen = Counter()
     ask = s3fs.S3FileSystem._call_s3
 
@@ -189,6 +190,8 @@ def test_an_object_replaced_while_reading_is_reported(s3, bucket, calls, tmp_pat
 
 
 def test_a_connection_lost_while_reading_is_reported(s3, bucket, calls, tmp_path, monkeypatch, capfd):  # noqa: F811
+    import s3fs
+
     async def lost(*_, **__):
         raise ConnectionResetError("reset by peer")
 

@@ -6,13 +6,14 @@ import sys
 import cv2
 import numpy as np
 import pytest
+from support.packages import require
 from support.textures import seen_through, similarity, texture
-
-pytest.importorskip("trackeval")
 
 from benchmarks import trackers
 from benchmarks.peers import installed
 from benchmarks.performance_page import with_tables
+
+require("trackeval")
 
 COUNT = 40
 

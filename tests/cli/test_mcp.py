@@ -15,17 +15,14 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 import pytest
-
-pytest.importorskip("mcp")
-import httpx2
 from anyio.from_thread import start_blocking_portal
 from click.testing import CliRunner
-from mcp import Client
-from mcp.client.stdio import StdioServerParameters
-from mcp.client.streamable_http import streamable_http_client
+from support.packages import require
 
 from streamkit.cli import cli
 from streamkit.core.errors import MissingPackage
+
+require("mcp")  # imported where it is used: every process that collects the tests would take half a second
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRET = "correct-horse-battery"
@@ -103,6 +100,8 @@ def connect():
 @pytest.fixture(scope="module")
 def server_command(folder):
     """The command of a server over stdio that may only read."""
+    from mcp.client.stdio import StdioServerParameters
+
     variables = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "HOOK_SECRET": SECRET, "PYTHONPATH": str(ROOT)}
     words = ["-m", "streamkit", "mcp", "--folder", str(folder)]
     return StdioServerParameters(command=sys.executable, args=words, env=variables)
@@ -111,6 +110,8 @@ def server_command(folder):
 @pytest.fixture(scope="module")
 def agent(connect, server_command):
     """A client over stdio of a server that may only read."""
+    from mcp import Client
+
     return connect(Client(server_command))
 
 
@@ -136,6 +137,10 @@ def writer(connect, http_server):
 @asynccontextmanager
 async def over_http(url, token):
     """A client over HTTP with a token."""
+    import httpx2
+    from mcp import Client
+    from mcp.client.streamable_http import streamable_http_client
+
     headers = {"Authorization": f"Bearer {token}"}
     async with (
         httpx2.AsyncClient(headers=headers, timeout=120) as http_client,
@@ -422,6 +427,8 @@ def test_a_run_that_takes_too_long_is_stopped(agent):
 
 
 def test_what_plugins_and_stages_print_is_apart_from_the_protocol(server_command, folder, caplog):
+    from mcp import Client
+
     (folder / "loud.py").write_text('import os\nprint("loud")\nos.write(1, b"louder\\n")\n')
     yaml = "plugins: loud.py\n" + HEAD + '  jsonl: {path: "-"}\n'
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(Client(server_command)) as client:
@@ -463,6 +470,8 @@ def test_wrong_arguments_say_what_is_right(agent, arguments, text):
 
 
 def test_a_page_of_another_site_does_not_reach_the_server(http_server):
+    import httpx2
+
     url, token = http_server
     signed_in = {"Authorization": f"Bearer {token}"}
     hostile = httpx2.post(url, headers={**signed_in, "Host": "evil.example"}, json={})
@@ -473,6 +482,8 @@ def test_a_page_of_another_site_does_not_reach_the_server(http_server):
 
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic x"}])
 def test_without_the_token_nothing_is_answered(http_server, headers):
+    import httpx2
+
     refused = httpx2.post(http_server[0], headers=headers, json={})
     assert refused.status_code == 401
     assert "the token that the server prints" in refused.text

@@ -44,6 +44,7 @@ def test_a_full_disk_gets_no_unfinished_file(here: Here, tmp_path: Path, output:
         completed = here("run", "pipeline.yaml", "--device", "cpu", cwd=tmp_path)
         assert (completed.returncode, message in completed.stderr) == (code, True), completed.stderr
         assert [path.name for path in disk.folder.iterdir()] == ["ballast"]
+        assert "accepts records again" not in completed.stderr, "no record has been written"
 
 
 def test_folders_without_rights_are_reported(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from streamkit.serve.token import Token
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the cluster's nodes are kept on cores as Linux does it"),
-    pytest.mark.alone,  # a node that gets no core for seconds counts as lost
+    pytest.mark.quiet,  # a node that gets no core for seconds counts as lost
 ]
 
 TOKEN = {"authorization": "Bearer the token of the tests"}

@@ -201,7 +201,7 @@ class Blocked(Sink):
 """
 
 
-@pytest.mark.alone
+@pytest.mark.quiet
 @pytest.mark.parametrize(
     "head",
     [

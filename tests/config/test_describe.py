@@ -22,7 +22,7 @@ from streamkit.config.describe import (
 from streamkit.config.plan import PipelineOptions
 from streamkit.core.errors import ConfigError
 from streamkit.core.stage import Collecting, FrameStage, Option, Registry, Sink, default_registry, options, stage
-from streamkit.core.units import Bytes, Count, Pixels, Point, Score, Seconds
+from streamkit.core.units import Bytes, Count, Length, Pixels, Point, Score, Seconds
 from streamkit.io.line_file import Rotate
 from streamkit.models.card_option import Model
 
@@ -157,6 +157,7 @@ class Pair:
         (Seconds, "duration, such as 10s"),
         (Bytes, "size, such as 100MB"),
         (Pixels, "number (pixels)"),
+        (Length | None, "number (pixels, or with units: share, of the frame's height)"),
         (Count, "whole number from 1"),
         (bool | Count, "true | false or whole number from 1"),
         (Model, "model card or .onnx file"),

@@ -88,6 +88,35 @@ def test_an_unreachable_broker_is_logged_once_without_secrets_and_reconnected(ru
     assert re.fullmatch(at + "accepts records again; 10 are waiting", numbers)
 
 
+class HoldingClient(Scripted):
+    """Holds all records back, and fails `failures` times where it is to acknowledge them."""
+
+    def __init__(self, failures):
+        super().__init__()
+        self.failures = failures
+
+    def deliver(self, messages):
+        self.received += messages
+        self.held += len(messages)
+
+    def idle(self):
+        if self.failures:
+            self.failures -= 1
+            raise SendError("the disk is full")
+        self.held = 0
+
+    def close(self):
+        self.held = 0
+
+
+def test_records_that_are_held_back_are_not_accepted(run):
+    _, counters, logged, _ = run(HoldingClient(failures=2))
+    assert (counters[SENT], counters[LOST]) == (10, 2)
+    lost, accepted = logged
+    assert "the disk is full; records wait in the spool" in lost
+    assert accepted.endswith("accepts records again; 10 are waiting")
+
+
 def test_a_broker_may_refuse_several_records_of_a_batch(run):
     class Telling(Scripted):
         def deliver(self, messages):

@@ -454,6 +454,17 @@ def test_a_file_of_an_earlier_run_is_listed_only_if_it_has_changed(tmp_path, mon
     assert outputs.paths(["{source}.csv"], ["a"]) == listed
 
 
+def test_a_folder_without_a_complete_file_is_not_listed(tmp_path):
+    (tmp_path / "out" / "gate").mkdir(parents=True)
+    (tmp_path / "out" / "gate" / ".a.parquet.part").touch()
+    templates = [f"{tmp_path}/out/{{source}}/{{date}}"]
+    outputs = WrittenOutputs(templates, ["gate"])
+    assert outputs.paths(templates, ["gate"]) == []
+    (tmp_path / "out" / "gate" / "2026-01-02").mkdir()
+    (tmp_path / "out" / "gate" / "2026-01-02" / "a.parquet").touch()
+    assert outputs.paths(templates, ["gate"]) == [f"{tmp_path}/out/gate"]
+
+
 def test_numbered_files_are_listed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "v").mkdir()

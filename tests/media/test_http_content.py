@@ -80,7 +80,7 @@ def test_an_unrecognized_answer_of_a_camera_is_reported(answer, problem):
 # ------------------------------------------------------------------------------------------------------- still images
 
 
-@pytest.mark.alone
+@pytest.mark.quiet
 @pytest.mark.parametrize(("path", "content_type"), [("snapshot.jpg", "image/jpeg"), ("shot", None)])
 def test_a_still_image_is_polled(path, content_type):
     numbers = itertools.count()

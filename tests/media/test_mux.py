@@ -10,6 +10,7 @@ import av
 import numpy as np
 import pytest
 from support.clips import shifted, two_streams, write
+from support.full_disk import small_disk
 
 from streamkit.core.counters import Counters
 from streamkit.core.data import Color, Surface
@@ -119,29 +120,14 @@ def test_an_encoding_failure_is_an_error_without_a_file(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system of 256 KiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)]
-    try:
-        completed = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("no mount command")
-    if completed.returncode:
-        pytest.skip(f"a small disk cannot be mounted here: {completed.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
 @pytest.mark.parametrize("suffix", ["mp4", "mkv"])
-def test_a_full_disk_is_an_error_without_a_file(small_disk, suffix):
+def test_a_full_disk_is_an_error_without_a_file(tmp_path, suffix):
     rng = np.random.default_rng(0)
-    video = video_file(small_disk / f"a.{suffix}", quality=1)
-    with pytest.raises(OutputError, match=rf"cannot write .*a\.{suffix}: the disk is full"):
-        write_all(video, (surface(i, rng) for i in range(300)))
-    assert os.listdir(small_disk) == []
+    with small_disk(tmp_path / "disk") as disk:
+        video = video_file(disk.folder / f"a.{suffix}", quality=1)
+        with pytest.raises(OutputError, match=rf"cannot write .*a\.{suffix}: the disk is full"):
+            write_all(video, (surface(i, rng) for i in range(300)))
+        assert os.listdir(disk.folder) == []
 
 
 def test_copied_packets_are_unchanged(tmp_path, test_data):

@@ -155,7 +155,9 @@ def limit_file_size():
 @pytest.mark.parametrize("limit", [1_000, 8_000, 100_000], ids=["opening", "commit", "checkpoint"])
 def test_a_full_disk_is_reported_with_the_index_and_leaves_no_partial_file(small, limit_file_size, limit):
     limit_file_size(limit)
-    with pytest.raises(OutputError, match=f"cannot write {small / NAME}: .*File too large"):
+    with pytest.raises(
+        OutputError, match=f"cannot write {small / NAME}: .*File too large.*; make sure that its disk has space"
+    ):
         index_of(DatasetLocation(str(small)))
     assert not [path.name for path in small.iterdir() if path.name.startswith((".", "index"))]
 

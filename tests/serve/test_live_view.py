@@ -207,7 +207,7 @@ def test_boxes_follow_their_object_between_frames_with_results(open_page, root, 
         assert near >= 0.8 * len(measured), far
 
 
-@pytest.mark.alone
+@pytest.mark.quiet
 def test_four_cameras_play_without_drops_in_the_pipeline(open_page, root, rtsp, tmp_path):
     coded.clip(tmp_path / "gate.mp4", 300, rate=10)
     camera = rtsp({f"gate{n}": tmp_path / "gate.mp4" for n in range(CAMERAS)})

@@ -8,7 +8,7 @@ import numpy as np
 
 from streamkit.core.counters import Counters
 from streamkit.core.data import Frame
-from streamkit.io.segment_files import SegmentFile, SegmentFolder
+from streamkit.io.segment_files import RecordedFile, SegmentFolder
 from streamkit.io.segment_retention import SegmentLimits, SegmentRetention
 from streamkit.media.ring import PacketRing
 from streamkit.stages.video.continuous import ContinuousRecorder
@@ -102,7 +102,7 @@ class FedRecorder:
             camera.ring.release("record", self.recorder.needed(camera.source) or 0)
         self.now_s = max(self.now_s, camera.time_s)
 
-    def files(self) -> list[SegmentFile]:
+    def files(self) -> list[RecordedFile]:
         """The complete files, oldest first."""
         folder = SegmentFolder(self.root)
         folder.refresh()

@@ -38,11 +38,15 @@ class SmallDisk:
         self.folder = folder
         self._ballast = folder / "ballast"
 
-    def fill(self) -> None:
-        """Leave no room."""
+    def fill(self, free_bytes: int = 0) -> None:
+        """Leave room for `free_bytes` only, in steps of 4 KiB."""
         with self._ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
-            while True:
+            while self._free_bytes() > free_bytes or not free_bytes:
                 file.write(bytes(4096))
+
+    def _free_bytes(self) -> int:
+        status = os.statvfs(self.folder)
+        return status.f_bavail * status.f_bsize
 
     def free(self) -> None:
         """Make room again."""
@@ -50,10 +54,10 @@ class SmallDisk:
 
 
 @contextlib.contextmanager
-def small_disk(folder: Path) -> Iterator[SmallDisk]:
-    """Mount a file system of 256 KiB; skip the test where that is not allowed."""
+def small_disk(folder: Path, size: str = "256k") -> Iterator[SmallDisk]:
+    """Mount a file system of this size; skip the test where that is not allowed."""
     folder.mkdir(exist_ok=True)
-    options = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)]
+    options = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
     if shutil.which("mount") is None or subprocess.run(options, capture_output=True, check=False).returncode:
         pytest.skip("needs the right to mount a small file system")
     try:

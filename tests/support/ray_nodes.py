@@ -82,13 +82,8 @@ class RayNodes:
         self._cluster.shutdown()
 
 
-@pytest.fixture(scope="session")
-def ray_nodes() -> Iterator[RayNodes]:
-    """A cluster with two nodes, `a` and `b`, that offer one core each. Who loses one puts it back.
-
-    They run on any core: other tests slow down a node that is kept on one of two cores twenty times.
-    """
-    pytest.importorskip("ray", reason="needs the package ray: pip install -e '.[ray]'")
+@contextlib.contextmanager
+def _cluster() -> Iterator[RayNodes]:
     folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
     before = dict(os.environ)
     os.environ |= {"RAY_TMPDIR": str(folder), "RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
@@ -103,3 +98,33 @@ def ray_nodes() -> Iterator[RayNodes]:
         os.environ.update(before)
         with contextlib.suppress(OSError):
             shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def ray_nodes(request: pytest.FixtureRequest) -> Iterator[RayNodes]:
+    """A cluster with two nodes, `a` and `b`, that offer one core each. Who loses one puts it back.
+
+    They run on any core: other tests slow down a node that is kept on one of two cores twenty times.
+    """
+    pytest.importorskip("ray", reason="needs the package ray: pip install -e '.[ray]'")
+    with contextlib.ExitStack() as running:
+        request.config.stash[_RUNNING] = running
+        yield running.enter_context(_cluster())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """End the cluster after the last test that uses it: its processes take a share of a core until then."""
+    try:
+        return (yield)
+    finally:
+        running = item.config.stash.get(_RUNNING, None)
+        if running is not None and item is next(filter(_uses_cluster, reversed(item.session.items)), None):
+            running.close()
+
+
+def _uses_cluster(item: pytest.Item) -> bool:
+    return "ray_nodes" in getattr(item, "fixturenames", ())
+
+
+_RUNNING = pytest.StashKey[contextlib.ExitStack]()

@@ -32,7 +32,7 @@ _NO_TLS = False
 PIPELINE = f"""
 plugins: [plugins]
 sources:
-  street: {{uri: samples/street.mp4, every: 3, pace: 10, loop: true, pace_seed: 1}}
+  street: {{uri: samples/street.mp4, every: 5, pace: 10, loop: true, pace_seed: 1}}
   gate: {{uri: "rtsp://operator:{SECRET}@127.0.0.1:9/stream1?token={SECRET}"}}
 stages:
   detect: {{model: demo}}

@@ -2,10 +2,11 @@
 
 `python -m pytest` without arguments distributes the test files over processes if pytest-xdist is installed and the
 machine has no GPU, as some tests measure the free memory of a GPU. Tests that are named on the command line run in
-one process; `-n 0` does the same for the whole suite. Tests marked `alone` run first, one after the other in the
-first process, while no other test runs, so that the processes wait for each other only once. Tests marked `slow`
-follow, so that no process is left with a slow test at the end of the run; so do those with the fixture `ray_nodes`,
-which all run in one process: each further one would start a Ray cluster.
+one process; `-n 0` does the same for the whole suite. Three groups of tests run first, one after the other in a
+single process, so that the processes wait for each other only once and start a single Ray cluster: tests marked
+`alone`, while no other test runs; tests marked `quiet`, while as many other processes run tests as the machine has
+cores; and the rest of those with the fixture `ray_nodes`. Meanwhile and then, the other processes run the tests marked
+`slow`, so that no process is left with a slow test at the end of the run, and then all others.
 """
 
 import contextlib
@@ -20,9 +21,14 @@ from uuid import uuid4
 
 import pytest
 
-_MAX_PROCESSES = 6
-_PER_CORE = 3
-"""With five processes on two cores, an eighth of the cores' time is unused: tests wait for servers and cameras."""
+_LEVELS = ("alone", "quiet")
+"""The marks that limit what runs beside a test."""
+_SLOW = 4
+"""The rank of slow tests; lower ones are of tests that run first in one process."""
+
+_MAX_PROCESSES = 8
+_PER_CORE = 4
+"""Tests wait for servers and cameras: with three processes per core, a quarter of the cores' time is unused."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -42,29 +48,38 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     if _in_worker(config):
-        config.stash[_LOCK] = SuiteLock(config.workerinput["testrunuid"])  # type: ignore[attr-defined]
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+        config.stash[_LOCK] = SuiteLock(config.workerinput["testrunuid"], companions=cores)  # type: ignore[attr-defined]
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     if config.pluginmanager.hasplugin("dsession"):  # the process that distributes the tests
-        for path in _files(config.option.testrunuid):
+        for path in _folder().glob(f"{_prefix(config.option.testrunuid)}*"):
             path.unlink(missing_ok=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Order the tests, and store the groups of those that are not distributed by file."""
-    groups = {item.nodeid: group for item in items if (group := _group(item))}
-    ranks = {"alone": 0, "ray": 1}
-    items.sort(key=lambda item: ranks.get(groups.get(item.nodeid, ""), 1 if "slow" in item.keywords else 2))
+    """Order the tests, and store the names of those that the first process runs."""
+    first = {item.nodeid: rank for item in items if (rank := _rank_in_first_process(item)) is not None}
+    items.sort(key=lambda item: first.get(item.nodeid, _SLOW if "slow" in item.keywords else _SLOW + 1))
     if getattr(config, "workerinput", {}).get("workerid") == "gw0":  # the distributing process has no markers
-        _groups_file(config.workerinput["testrunuid"]).write_text(json.dumps(groups))  # type: ignore[attr-defined]
+        _first_file(config.workerinput["testrunuid"]).write_text(json.dumps(list(first)))  # type: ignore[attr-defined]
 
 
-def _group(item: pytest.Item) -> str:
-    """Return the name of a test's group, which runs in one process; empty for tests that are distributed by file."""
-    if "alone" in item.keywords:
-        return "alone"
-    return "ray" if "ray_nodes" in getattr(item, "fixturenames", ()) else ""
+def _rank_in_first_process(item: pytest.Item) -> int | None:
+    """Return the position of a test's group among those that run first in one process; None for other tests."""
+    uses_ray = "ray_nodes" in getattr(item, "fixturenames", ())
+    match _level(item):
+        case "alone":
+            return 0
+        case "quiet":
+            return 2 if uses_ray else 1  # those of the cluster in a row, as it takes a share of a core
+    return 3 if uses_ray else None
+
+
+def _level(item: pytest.Item) -> str | None:
+    """Return the mark that limits what runs beside a test."""
+    return next((level for level in _LEVELS if level in item.keywords), None)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -75,12 +90,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from xdist.scheduler import LoadFileScheduling
 
     class GroupScheduling(LoadFileScheduling):
-        groups: dict[str, str] | None = None
+        first: frozenset[str] | None = None
 
         def _split_scope(self, nodeid: str) -> str:
-            if self.groups is None:  # every process has collected its tests
-                self.groups = json.loads(_groups_file(config.option.testrunuid).read_text())
-            return self.groups.get(nodeid) or str(super()._split_scope(nodeid))
+            if self.first is None:  # every process has collected its tests
+                self.first = frozenset(json.loads(_first_file(config.option.testrunuid).read_text()))
+            return "first" if nodeid in self.first else str(super()._split_scope(nodeid))
 
     return GroupScheduling(config, log)
 
@@ -90,38 +105,84 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     lock = item.config.stash.get(_LOCK, None)
     if lock is None:
         return (yield)
-    lock.acquire(exclusive="alone" in item.keywords)
+    lock.acquire(_level(item))
     try:
         return (yield)
     finally:
-        if nextitem is None or not ("alone" in item.keywords and "alone" in nextitem.keywords):
-            lock.release()
+        lock.release(None if nextitem is None else _level(nextitem))
 
 
 class SuiteLock:
-    """A lock between processes, shared or exclusive; shared holders do not overtake a waiting exclusive holder.
+    """The right to run a test while those of other processes run.
+
+    A few processes are companions: only their tests run beside a `quiet` one. A process becomes one, for all of the
+    run, with its first test that has neither mark.
 
     Args:
         run_id: id of the test run.
+        companions: number of processes that may run tests beside a `quiet` one.
     """
 
-    def __init__(self, run_id: str) -> None:
-        queue_path, lock_path, _ = _files(run_id)
-        self._queue_file = queue_path.open("w")
-        self._lock_file = lock_path.open("w")
+    def __init__(self, run_id: str, companions: int) -> None:
+        self._most = _FairLock(run_id, "most")
+        self._companions = _FairLock(run_id, "companions")
+        self._seats = [_file(run_id, f"companion-{number}").open("w") for number in range(companions)]
+        self._ordinary: _FairLock | None = None
+
+    def acquire(self, level: str | None) -> None:
+        """Acquire the right for a test with the mark `level`; do nothing if this process holds it."""
+        if level is None:
+            self._ordinary = self._ordinary or self._choose()
+            self._ordinary.acquire(exclusive=False)
+            return
+        self._most.acquire(exclusive=True)
+        if level == "alone":
+            self._companions.acquire(exclusive=True)
+
+    def release(self, next_level: str | None) -> None:
+        """Release the right but for what a next test with the mark `next_level` needs as well."""
+        if next_level is None or not self._most.exclusive:
+            self._companions.release()
+            self._most.release()
+        elif next_level == "quiet":
+            self._companions.release()
+
+    def _choose(self) -> "_FairLock":
+        for seat in self._seats:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(seat, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until the process ends
+                return self._companions
+        return self._most
+
+
+class _FairLock:
+    """A lock between processes, shared or exclusive; shared holders do not overtake a waiting exclusive holder.
+
+    Attributes:
+        exclusive: whether this process holds it, exclusively.
+    """
+
+    def __init__(self, run_id: str, name: str) -> None:
+        self._queue_file = _file(run_id, f"{name}-queue").open("w")
+        self._lock_file = _file(run_id, f"{name}-lock").open("w")
+        self.exclusive = False
         self._held = False
 
     def acquire(self, *, exclusive: bool) -> None:
-        """Acquire the lock; do nothing if this process holds it."""
-        if not self._held:
-            with _locked(self._queue_file):
-                fcntl.flock(self._lock_file, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
-            self._held = True
+        """Acquire the lock; do nothing if this process holds it in the same way."""
+        if self._held and self.exclusive == exclusive:
+            return
+        self.release()
+        with _locked(self._queue_file):
+            fcntl.flock(self._lock_file, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
+        self._held = True
+        self.exclusive = exclusive
 
     def release(self) -> None:
         """Release the lock."""
         fcntl.flock(self._lock_file, fcntl.LOCK_UN)
         self._held = False
+        self.exclusive = False
 
 
 @contextlib.contextmanager
@@ -136,14 +197,20 @@ def _locked(file: IO[Any]) -> Iterator[None]:
 _LOCK = pytest.StashKey[SuiteLock]()
 
 
-def _files(run_id: str) -> list[Path]:
-    """Return the files of a run: the lock of the queue, the lock, and the groups of tests."""
-    names = (f"streamkit-tests-{run_id}.{suffix}" for suffix in ("queue", "lock", "groups"))
-    return [Path(tempfile.gettempdir()) / name for name in names]
+def _folder() -> Path:
+    return Path(tempfile.gettempdir())
 
 
-def _groups_file(run_id: str) -> Path:
-    return _files(run_id)[-1]
+def _prefix(run_id: str) -> str:
+    return f"streamkit-tests-{run_id}."
+
+
+def _file(run_id: str, name: str) -> Path:
+    return _folder() / (_prefix(run_id) + name)
+
+
+def _first_file(run_id: str) -> Path:
+    return _file(run_id, "first")
 
 
 def _in_worker(config: pytest.Config) -> bool:

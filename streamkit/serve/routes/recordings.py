@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -168,6 +169,8 @@ def _add_video(api: APIRouter, engine: ServeEngine) -> None:
 
 def _add_exports(api: APIRouter, engine: ServeEngine, data: Path) -> None:
     exporting: list[None] = []
+    for left in data.glob("export-*"):  # by a crash
+        shutil.rmtree(left, ignore_errors=True)
 
     @api.get(
         "/recordings/export",

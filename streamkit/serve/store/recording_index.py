@@ -19,7 +19,7 @@ from pathlib import Path
 from streamkit.core.errors import SourceError, StreamkitError, describe
 from streamkit.core.logs import LogOnce
 from streamkit.emit.segment_file import open_private
-from streamkit.io.segment_files import SegmentFile, SegmentFolder
+from streamkit.io.segment_files import RecordedFile, SegmentFolder
 from streamkit.media.segment_reader import SegmentContent, read_content
 from streamkit.serve.store import segment_table
 from streamkit.serve.store.segment_table import RecordedDay, RecordedSegment
@@ -60,6 +60,7 @@ class RecordingIndex:
         with self._lock:
             if absolute != [folder.root for folder in self._folders]:
                 self._folders = [SegmentFolder(folder) for folder in absolute]
+                self._prepared = False
                 self._refreshed_s = -_REFRESH_S
 
     @property
@@ -141,7 +142,7 @@ class RecordingIndex:
                     if other != day and other.name == day.name:
                         self._add_new(connection, other, folder.segments_of(other))
 
-    def _add_new(self, connection: sqlite3.Connection, day: Path, files: list[SegmentFile]) -> None:
+    def _add_new(self, connection: sqlite3.Connection, day: Path, files: list[RecordedFile]) -> None:
         indexed = segment_table.names_in(connection, day)
         new = [file for file in files if file.complete and file.path.name not in indexed]
         for first in range(0, len(new), _BATCH):
@@ -150,7 +151,7 @@ class RecordingIndex:
                     if not segment_table.move_segment(connection, file):
                         segment_table.add_segment(connection, file, self._content(file))
 
-    def _content(self, file: SegmentFile) -> SegmentContent | None:
+    def _content(self, file: RecordedFile) -> SegmentContent | None:
         try:
             return read_content(file.path)
         except (OSError, SourceError) as error:
@@ -215,5 +216,5 @@ class RecordingIndex:
         self._prepared = False
 
 
-def _complete(files: list[SegmentFile]) -> dict[str, SegmentFile]:
+def _complete(files: list[RecordedFile]) -> dict[str, RecordedFile]:
     return {file.path.name: file for file in files if file.complete}

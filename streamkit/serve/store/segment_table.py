@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from streamkit.io.segment_files import SegmentFile
+from streamkit.io.segment_files import RecordedFile
 from streamkit.media.segment_reader import Fragment, SegmentContent
 
 SCHEMA = """
@@ -72,7 +72,7 @@ class RecordedDay:
     bytes: int
 
 
-def add_segment(connection: sqlite3.Connection, file: SegmentFile, content: SegmentContent | None) -> None:
+def add_segment(connection: sqlite3.Connection, file: RecordedFile, content: SegmentContent | None) -> None:
     """Add a file, or take its new path; without content it is unreadable."""
     shown = content or SegmentContent(0, 0, 0, "", "", 0, 0, "", ())
     connection.execute(
@@ -101,7 +101,7 @@ def add_segment(connection: sqlite3.Connection, file: SegmentFile, content: Segm
     )
 
 
-def move_segment(connection: sqlite3.Connection, file: SegmentFile) -> bool:
+def move_segment(connection: sqlite3.Connection, file: RecordedFile) -> bool:
     """Take the new path of a file that was marked or moved; return False if it is a new or another one."""
     changed = connection.execute(
         "UPDATE segments SET folder = ?, name = ?, event = ? WHERE source = ? AND start_ms = ? AND bytes = ? "

@@ -29,6 +29,7 @@ _SIDES = {
 }
 
 Kmh = Annotated[float, Unit("km/h", minimum=0)]
+SpeedInFrame = Annotated[float, Unit("pixels per second, or with units: share, of the frame's height per second")]
 Degrees = Annotated[float, Unit("degrees", minimum=0, maximum=180)]
 
 
@@ -122,9 +123,8 @@ class Direction(MotionStage):
     wrong: Annotated[tuple[str, ...], "names of forbidden directions."] = ()
     tolerance: Annotated[Degrees, "how much a track may deviate from an arrow, in degrees; the nearest counts."] = 45.0
     min_speed: Annotated[
-        float | None,
-        "a slower track keeps its direction; in pixels per second, or in shares of the frame's height per second; 2 % "
-        "of the height by default.",
+        SpeedInFrame | None,
+        "a slower track keeps its direction; 2 % of the frame's height per second by default.",
     ] = None
 
     def __post_init__(self) -> None:

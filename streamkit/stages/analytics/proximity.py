@@ -13,6 +13,7 @@ from streamkit.analytics.per_source_steps import Labels, SourceStep
 from streamkit.analytics.shapes import check_length, check_units
 from streamkit.core.data import Frame
 from streamkit.core.stage import Seconds, stage
+from streamkit.core.units import Length
 from streamkit.stages.analytics.track_analytics import FRAME_POINTS, GROUND_POINTS, TrackAnalytics
 
 _SLACK = 1.1  # of the distance: further away than that, a pair has parted
@@ -38,7 +39,7 @@ class Proximity(TrackAnalytics):
     for longer than `track_ttl` or the source's time jumps back.
     """
 
-    distance: Annotated[float, "how close, between anchors: in the units or, with `ground`, in meters."]
+    distance: Annotated[Length, "how close, between anchors; with `ground`, in meters."]
     near_for: Annotated[Seconds, "how long a pair must be close before `met` is emitted."] = 0.0
     others: Annotated[tuple[str, ...], "report pairs of `labels` and these classes; by default within `labels`."] = ()
     points: Annotated[FourPoints | None, f"{FRAME_POINTS}; distances are then in meters."] = None

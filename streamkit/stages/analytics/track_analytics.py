@@ -26,6 +26,7 @@ from streamkit.analytics.shapes import (
 from streamkit.analytics.track_store import Columns, Slots
 from streamkit.core.data import Batch, Frame, Shown
 from streamkit.core.stage import Context, Seconds, StreamStage
+from streamkit.core.units import Length
 
 logger = logging.getLogger(__name__)
 
@@ -134,7 +135,7 @@ class ShapeAnalytics(TrackAnalytics):
     """Base of `line_counter` and `zone`: lines or areas, one without a name or several by name."""
 
     margin: Annotated[
-        float | None,
+        Length | None,
         "how far beyond a line, or outside of an area, a track has crossed or left; 1 % of the frame's height by "
         "default.",
     ] = None

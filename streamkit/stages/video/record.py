@@ -68,7 +68,7 @@ class _Recording:
 
 @stage("record", wants_packets=True, emits=(MANUAL, RECORDED), on_demand=True)
 class Record(EventFileSink):
-    """Write the video as it came, not encoded again: clips around events, and with `continuous` around the clock.
+    """Write the video as it came, not encoded again: clips around events, or all of it around the clock.
 
     A recording around the clock consists of files of about a minute, which begin at keyframes and stay readable
     whenever the process dies. The page shows them on a time line. Files around events, those of
@@ -136,8 +136,12 @@ class Record(EventFileSink):
             raise ValueError(f"folder must name a folder of its own, got {self.folder!r}")
         if not 1 <= self.segment <= 600:
             raise ValueError(f"segment must be 1s to 600s, got {self.segment:g}s")
-        if self.archive is not None and Path(self.archive["path"]).absolute() == Path(self.folder).absolute():
-            raise ValueError(f"archive.path must be another folder than folder, got {self.folder!r} for both")
+        if self.archive is None:
+            return
+        folder = Path(self.folder).absolute()
+        archive = Path(self.archive["path"]).absolute()
+        if archive.is_relative_to(folder) or folder.is_relative_to(archive):
+            raise ValueError(f"archive.path must be outside of folder and not around it, got {self.archive['path']!r}")
 
     def open(self) -> None:
         """Remove incomplete clips that a crash left, and complete files of the recording around the clock."""

@@ -145,7 +145,7 @@ def test_without_a_spare_process_a_new_process_and_then_a_spare_start(
         assert live.owners("abc") == {"worker 0": "ab", "worker 1": "c"}
 
 
-@pytest.mark.alone
+@pytest.mark.quiet
 @pytest.mark.long
 def test_a_spare_process_that_dies_is_replaced_twice_and_no_source_notices(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

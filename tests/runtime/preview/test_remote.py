@@ -150,7 +150,7 @@ def frame_of_sample(root, index):
         video.release()
 
 
-@pytest.mark.alone
+@pytest.mark.quiet
 def test_images_of_a_worker_reach_its_parents_viewers(root, tmp_path):
     with parent(root, PIPELINE.replace("OUT", str(tmp_path))) as process:
         enough = process.ask("frames", "frames") + 25

@@ -66,7 +66,10 @@ def test_files_around_events_are_marked_and_clips_are_recorded_beside(run, video
         ({"keep": "7d"}, "keep limits a recording around the clock: add continuous: true"),
         ({"continuous": True, "segment": "0.1s"}, "segment must be 1s to 600s, got 0.1s"),
         ({"continuous": True, "folder": "."}, "folder must name a folder of its own"),
-        ({"continuous": True, "archive": {"path": "recordings", "after": "1d"}}, "archive.path must be another folder"),
+        (
+            {"continuous": True, "archive": {"path": "recordings", "after": "1d"}},
+            "archive.path must be outside of folder",
+        ),
         ({"continuous": True, "archive": {"path": "x"}}, "after"),
     ],
     ids=["no continuous", "segment", "folder", "archive", "no age"],
