@@ -80,6 +80,12 @@ def _record_examples(server: Any) -> dict[str, dict[str, Any]]:
         ask("GET", f"{API}/{path}")
     for path in ("counts", "occupancy", "heatmaps", "review/open", "push"):
         ask("GET", f"{API}/{path}")
+    ask("GET", f"{API}/source-changes")
+    ask("POST", f"{API}/source-actions", {"action": "change", "ids": ["street"], "group": "entrance"})
+    layout = {"name": "Gates", "sources": ["street"], "size": 4}
+    tour = {"name": "Round", "stops": [{"layout": "Gates", "seconds": 10}]}
+    ask("PUT", f"{API}/layouts", {"layouts": [layout], "tours": [tour]})
+    ask("GET", f"{API}/layouts")
     items = ask("GET", f"{API}/review", query="?limit=2")
     ask("GET", f"{API}/review/{{id}}", id=items[0]["id"])
     ask("PATCH", f"{API}/review/{{id}}", {"reviewed": True, "comment": "a delivery"}, id=items[0]["id"])

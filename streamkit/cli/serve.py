@@ -190,6 +190,13 @@ def read_external(options: ServerOptions) -> tuple[AccessFile | None, str]:
     return None if options.access is None else read_access(options.access), secret
 
 
+_READABLE_BY = {
+    "SIGNED_IN": "others reach this address: reading needs a token; --public opens it to everybody",
+    "EVERYBODY": "--public: everybody who reaches this address reads states, events and metrics",
+}
+"""What is said of who may read without a sign-in, by the name of `Readers`."""
+
+
 def run_server(
     engine: ServeEngine,
     options: ServerOptions,
@@ -217,7 +224,7 @@ def run_server(
     from streamkit.runtime.observe import telemetry
     from streamkit.serve.app import create_app
     from streamkit.serve.connections import Limits, allowed_connections
-    from streamkit.serve.guard import MetricsOnly, Readers, readers_of
+    from streamkit.serve.guard import MetricsOnly, readers_of
     from streamkit.serve.metrics import registry
     from streamkit.serve.sampler import PipelineSampler
     from streamkit.serve.server import address, listen, serving
@@ -235,10 +242,8 @@ def run_server(
     if admin.generated:
         shown += f"#token={admin.text}" + (f"&view={view}" if view else "")
     display.log(f"{title} at {shown}")
-    if readers is Readers.SIGNED_IN:
-        display.log("others reach this address: reading needs a token; --public opens it to everybody")
-    elif readers is Readers.EVERYBODY:
-        display.log("--public: everybody who reaches this address reads states, events and metrics")
+    if (readable := _READABLE_BY.get(readers.name)) is not None:
+        display.log(readable)
     if external is None and not view and not (options.data / "people.json").exists():
         display.log("the admin's token signs you in; create people in the view Access of the page")
     if metrics is not None:

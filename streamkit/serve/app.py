@@ -120,15 +120,8 @@ def create_app(
         options = access.external.oidc
         add_provider(api, access, log, Provider(options, oidc_secret, f"{options.address}{API}{CALLBACK}"))
     add_access(api, access, log)
-    add_pipeline(api, engine)
-    add_many_sources(api, engine)
-    add_source_forms(api, engine)
-    add_changes(api, engine)
-    watchers = Watchers(engine, viewers)
-    add_images(api, engine, watchers)
-    add_source(api, engine)  # after the images: ids may contain slashes
-    add_live(api, engine, watchers)
-    add_layouts(api, LayoutStore(data / "layouts.json"))
+    _add_sources(api, engine, viewers)
+    add_layouts(api, engine, LayoutStore(data / "layouts.json"))
     add_alarms(api, engine)
     add_logs(api, engine)
     add_events(api, engine, viewers)
@@ -156,6 +149,18 @@ def create_app(
         app.add_middleware(RequestSpans, telemetry=telemetry)
     app.add_middleware(RequestIds)
     return app
+
+
+def _add_sources(api: APIRouter, engine: ServeEngine, viewers: int) -> None:
+    """Add the routes of the pipeline, its sources, and their images and videos."""
+    add_pipeline(api, engine)
+    add_many_sources(api, engine)
+    add_source_forms(api, engine)
+    add_changes(api, engine)
+    watchers = Watchers(engine, viewers)
+    add_images(api, engine, watchers)
+    add_source(api, engine)  # after the images: ids may contain slashes
+    add_live(api, engine, watchers)
 
 
 def _push_center(engine: ServeEngine, access: Access, services: Collection[str]) -> PushCenter:

@@ -101,7 +101,8 @@ class ServeEngine:
         self.allow_files = allow_files
         self.file = file
         self.refused = Counters()  # requests and connections, by cause
-        self.recordings = RecordingIndex(store.folder)
+        self.rights = SourceRights(running)
+        self.recordings = RecordingIndex(store.folder, sees=self.rights.sees)
         self._started_s = time.monotonic()
         self._differs = 0
         self._entries: dict[str, tuple[SourceConfig, str, dict[str, Any]]] = {}  # by source
@@ -111,7 +112,6 @@ class ServeEngine:
         self.problems = Problems(running, center.raised, lambda: self.store.problem, center.facts)
         self._follow_graph()
         self._warn = LogOnce(logger.warning)
-        self.rights = SourceRights(running)
 
     def _follow_graph(self) -> None:
         """Take the graph of the pipeline, which an edit of the YAML may have rebuilt."""
@@ -261,7 +261,9 @@ class ServeEngine:
             raise RequestRejected(404, f"there is no source {id_!r}")
         entry = {name: value for name, value in source_entry(config).items() if name not in details}
         entry |= {name: value for name, value in details.items() if value or name == "order"}
-        self._apply(self.running.change, self._config(id_, entry, None, None))
+        config = self._config(id_, entry, None, None)
+        self.rights.check_group(config)
+        self._apply(self.running.change, config)
         return self.source(id_)
 
     def remove(self, id_: str) -> None:

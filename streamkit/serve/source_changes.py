@@ -15,7 +15,7 @@ from streamkit.serve.source_models import ChangedSources
 _REUSE_S = 0.7  # for which all clients get the same look at the sources
 _SAME_START_S = 2.0  # two starts of a state that are one
 _SAME_FPS = 0.3
-_SAME_SHARE = 0.05  # of a rate or latency: a change that nobody reads
+_SAME_SHARE = 0.05  # of a rate or latency: a change that no one reads
 _SAME_LATENCY_MS = 1.0
 _ALWAYS_NEW = frozenset({"frames", "since_s"})
 _ROUGH = frozenset({"fps", "latency"})

@@ -365,7 +365,7 @@ def test_on_a_full_disk_tokens_are_refused_and_changes_are_audited_later(root, t
             disk.free()
             assert instance.client.post("/api/v1/sources/cam/pause").status_code == 200
     with (
-        small_disk(tmp_path / "disk") as disk,
+        small_disk(tmp_path / "disk", "1m") as disk,
         served(text.partition("\nstate")[0], root, data=disk.folder) as instance,
     ):
         disk.fill()

@@ -38,6 +38,7 @@ stages:
   zone: {{polygon: [[100, 100], [540, 100], [540, 300], [100, 300]]}}
   heatmap: {{path: "FOLDER/heat-{{source}}.png"}}
   snapshot: {{path: "FOLDER/{{source}}-{{time}}.jpg", when: line.crossed}}
+  record: {{continuous: true, segment: 2s, folder: FOLDER/recordings}}
 """
 ENDLESS = (".mjpg", "/stream")
 BODIES = {
@@ -66,6 +67,7 @@ def server(root, tmp_path_factory):
             api_server.until(lambda: len(sources_of_events(api_server.client, "line")) == 2)
             api_server.client.patch("/api/v1/stages/heatmap", json={"trigger": 7})
             api_server.until(lambda: len(api_server.client.get("/api/v1/heatmaps").json()) >= 2)
+            api_server.until(lambda: len(api_server.client.get("/api/v1/recordings").json()) == 2)
             api_server.until(lambda: down(api_server.client) == {"yard-8", "vault-8"})
             yield api_server
 
@@ -118,7 +120,14 @@ def sent(client, method, path, query, values, source):
     target = re.sub(r"\{\w+\}", lambda name: str(values.get(name[0], "lost")), path)
     params = dict.fromkeys(query & {"source"}, source)
     now_s = 1_000_000_000.0
-    params |= {name: bound for name, bound in (("from", now_s), ("to", now_s + 60)) if name in query}
+    bounds = {
+        "from": now_s,
+        "to": now_s + 60,
+        "from_s": time.time() - 5,
+        "to_s": time.time() + 5,
+        "time_s": time.time(),
+    }
+    params |= {name: bound for name, bound in bounds.items() if name in query}
     text = orjson.dumps(BODIES.get((method, path))).decode().replace(HIDDEN, source)
     text = text.replace('"REVIEW"', str(values["{review}"]))
     body = None if text == "null" else json.loads(text)
@@ -175,13 +184,17 @@ def test_no_answer_has_anything_of_hidden_cameras(server, limited):
         if method != "GET" or path.endswith(ENDLESS) or "{" in path:
             continue
         params = {"name": "frames"} if "name" in query else {}
+        if path.startswith("/api/v1/recordings/"):
+            params = {"source": "yard-7", "from_s": time.time() - 60, "to_s": time.time(), "time_s": time.time()}
         if any(secret in server.client.get(path, params=params).text for secret in SECRETS):
             revealing.add(path)
         answer = limited.get(path, params=params)
         assert not [secret for secret in SECRETS if secret in answer.text], (path, answer.text[:2000])
         assert answer.status_code in (200, 403), path
     names = "sources sources.csv status problems alarms alarms/history events events/names events/timeline series"
-    names += " review review/open logs counts counts.csv occupancy heatmaps config audit shapes"
+    names += (
+        " review review/open logs counts counts.csv occupancy heatmaps config audit shapes recordings source-changes"
+    )
     assert {f"/api/v1/{name}" for name in names.split()} - {"/api/v1/audit"} | {"/metrics"} <= revealing
 
 

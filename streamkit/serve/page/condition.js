@@ -20,7 +20,7 @@ export const condition = (source) => /** @type {Condition} */ (source.state === 
 export const rank = (source) => CONDITIONS.indexOf(condition(source));
 
 /**
- * Whether somebody has to look after it.
+ * Whether a person has to look after it.
  * @param {SourceView} source
  */
 export const isProblem = (source) => rank(source) < CONDITIONS.indexOf("connecting");

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -11,24 +12,33 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from streamkit.serve.audit import note
+from streamkit.serve.engine import ServeEngine
 from streamkit.serve.layout_models import Layouts
 from streamkit.serve.layout_store import LayoutStore
 from streamkit.serve.routes.common import LOCKED_ERRORS, VIEWER, errors, reply
 
 
-def add_layouts(api: APIRouter, store: LayoutStore) -> None:
+def add_layouts(api: APIRouter, engine: ServeEngine, store: LayoutStore) -> None:
     """Add the routes of layouts."""
     in_turn = anyio.CapacityLimiter(1)
     layout: dict[str, Any] = {"tags": ["layouts"], "dependencies": VIEWER, "response_model": Layouts}
 
     @api.get("/layouts", responses=errors(*LOCKED_ERRORS), **layout)
     def layouts(request: Request) -> Response:
-        """The layouts and tours of the person who is signed in."""
-        return reply(store.of(request.state.name))
+        """The layouts and tours of the person who is signed in, without cameras that this person may not see."""
+        return reply(_seen(engine, store.of(request.state.name)))
 
     @api.put("/layouts", responses=errors(*LOCKED_ERRORS, 409, 422, 503), **layout)
     async def save(saved: Layouts, request: Request) -> Response:
         """Replace the layouts and tours of the person who is signed in."""
         note(request, request.state.name, layouts=len(saved.layouts), tours=len(saved.tours))
         await anyio.to_thread.run_sync(store.save, request.state.name, saved, limiter=in_turn)
-        return reply(store.of(request.state.name))
+        return reply(_seen(engine, store.of(request.state.name)))
+
+
+def _seen(engine: ServeEngine, saved: Layouts) -> Layouts:
+    hidden = engine.rights.hidden_ids()
+    layouts = [
+        replace(layout, sources=[id_ for id_ in layout.sources if id_ not in hidden]) for layout in saved.layouts
+    ]
+    return replace(saved, layouts=layouts)

@@ -21,16 +21,23 @@ from streamkit.serve.token import covers
 
 Version = Annotated[str, Query(max_length=64, description="`version` of the last answer; empty for all sources")]
 
+MAX_LOOKS = 64
+"""How many groups of clients that see different sources share their looks at the sources."""
+
 
 def add_many_sources(api: APIRouter, engine: ServeEngine) -> None:
     """Add the routes for many sources."""
-    changes = {addresses: SourceChanges(partial(engine.sources, addresses=addresses)) for addresses in (False, True)}
+    changes: dict[tuple[bool, frozenset[str] | None], SourceChanges] = {}  # by what their clients see
     in_turn = anyio.CapacityLimiter(1)
 
     @api.get("/source-changes", tags=["sources"], response_model=ChangedSources)
     async def changed(request: Request, since: Version = "") -> Response:
         """The sources that have changed since an earlier answer: cheap to ask for once a second."""
-        look = changes[covers(request.state.role, "operator")]
+        addresses = covers(request.state.role, "operator")
+        seen = (addresses, engine.rights.visible())
+        if seen not in changes and len(changes) >= MAX_LOOKS:
+            changes.clear()
+        look = changes.setdefault(seen, SourceChanges(partial(engine.sources, addresses=addresses)))
         return reply(await anyio.to_thread.run_sync(look.since, since, limiter=in_turn))
 
     @api.post(
@@ -49,7 +56,7 @@ def add_many_sources(api: APIRouter, engine: ServeEngine) -> None:
                 result.done.append(id_)
             except RequestRejected as error:
                 result.failed.append(SourceProblem(id_, error.text))
-        for look in changes.values():
+        for look in list(changes.values()):
             look.forget()
         values = {name: getattr(action, name) for name in ("group", "site", "add_tags", "remove_tags")}
         note(request, ", ".join(result.done), action=action.action, **{k: v for k, v in values.items() if v})

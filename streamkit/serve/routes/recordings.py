@@ -92,12 +92,15 @@ def _add_lists(api: APIRouter, engine: ServeEngine) -> None:
         bins: Annotated[int, Query(ge=0, le=2000, description="number of equal parts for motion and events")] = 0,
     ) -> Response:
         """What is recorded of a source in a period, its gaps with their causes, its motion and its events."""
-        source, from_s, to_s = period.source, period.from_s, period.to_s
+        source = period.source
+        from_s = period.from_s
+        to_s = period.to_s
         segments = index.segments(source, from_s, to_s)
         until_s = min(to_s, max(time.time(), from_s))
         events: list[int] = []
         if bins:
-            counts = engine.store.timeline(EventQuery(source=source, from_s=from_s, to_s=to_s), from_s, to_s, bins)
+            query = EventQuery(source=source, from_s=from_s, to_s=to_s, sources=engine.rights.visible())
+            counts = engine.store.timeline(query, from_s, to_s, bins)
             events = counts.get(source, [0] * bins)
         return reply(
             RecordingTimeline(

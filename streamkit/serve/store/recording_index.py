@@ -42,9 +42,16 @@ class RecordingIndex:
     Args:
         data: the server's data folder.
         clock: monotonic time in seconds.
+        sees: whether the sender of a request may see a source; of others, nothing is there.
     """
 
-    def __init__(self, data: Path, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        data: Path,
+        clock: Callable[[], float] = time.monotonic,
+        sees: Callable[[str], bool] = lambda source: True,
+    ) -> None:
+        self._sees = sees
         self.path = data / NAME
         self._clock = clock
         self._lock = threading.Lock()
@@ -84,10 +91,13 @@ class RecordingIndex:
         """What is there of each source and day."""
         self.refresh()
         with self._connected() as connection:
-            return segment_table.recorded_days(connection)
+            days = segment_table.recorded_days(connection)
+        return [day for day in days if self._sees(day.source)]
 
     def segments(self, source: str, from_s: float, to_s: float) -> list[RecordedSegment]:
         """The files of a source that overlap a period, oldest first, with the one that is being written."""
+        if not self._sees(source):
+            return []
         self.refresh()
         with self._connected() as connection:
             complete = segment_table.find_segments(connection, source, from_s, to_s)
@@ -101,6 +111,8 @@ class RecordingIndex:
 
     def before(self, source: str, time_s: float) -> RecordedSegment | None:
         """The last file that begins at or before a time."""
+        if not self._sees(source):
+            return None
         self.refresh()
         with self._connected() as connection:
             last = segment_table.last_before(connection, source, time_s)
@@ -111,6 +123,8 @@ class RecordingIndex:
 
     def after(self, source: str, time_s: float) -> RecordedSegment | None:
         """The first file that begins at or after a time."""
+        if not self._sees(source):
+            return None
         self.refresh()
         with self._connected() as connection:
             first = segment_table.first_after(connection, source, time_s)

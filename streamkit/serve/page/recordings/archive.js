@@ -88,7 +88,7 @@ export async function keyframe(source, time_s, width, signal) {
  * @param {string} source
  * @param {number} from_s
  * @param {number} to_s
- * @param {boolean} exact encoded anew, to the frame; else copied from keyframe to keyframe
+ * @param {boolean} exact encoded again, to the frame; else copied from keyframe to keyframe
  */
 export const exportAddress = (source, from_s, to_s, exact) =>
   url("/export", { source, from_s: seconds(from_s), to_s: seconds(to_s), exact });

@@ -13,7 +13,7 @@ const SLOW_MS = 500; // of loading, from which it is said
 export class Stage {
   /**
    * @param {number} time_s
-   * @param {{ skip: (to_s: number) => void, end: () => void }} on where no camera is recorded: until when, or for ever
+   * @param {{ skip: (to_s: number) => void, end: () => void }} on where no camera is recorded: until when, or indefinitely
    */
   constructor(time_s, on) {
     this.on = on;

@@ -61,7 +61,7 @@ export default {
   "recordings.export.cut": "How the export is cut",
   "recordings.export.asItIs": "As it is (keyframes)",
   "recordings.export.exact": "Exact (to the frame)",
-  "recordings.export.about": "As it is: copied at once, and somewhat longer than the range. Exact: encoded anew, which takes time.",
+  "recordings.export.about": "As it is: copied at once, and somewhat longer than the range. Exact: encoded again, which takes time.",
   "recordings.export.download": "Download",
   "recordings.export.length": "{from} to {to} · {length}",
   "recordings.export.begun": "The server prepares the video.",
