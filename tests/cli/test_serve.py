@@ -213,8 +213,9 @@ def test_served_files_play_in_real_time_by_default(root, tmp_path):
 def test_remote_readers_need_a_token_and_metrics_have_a_separate_port(root, yaml):
     running, url, lines = begin(root, yaml, "--host", "0.0.0.0", "--metrics-port", "0", STREAMKIT_TOKEN=TOKEN)
     try:
-        lines += [running.stdout.readline(), running.stdout.readline()]
-        assert "reading needs a token" in lines[-2]
+        lines += [running.stdout.readline() for _ in range(3)]
+        assert "reading needs a token" in lines[-3]
+        assert "create people in the view Access" in lines[-2]
         metrics = re.search(r"metrics at (http://\S+), without a token", lines[-1])[1]
         with httpx.Client(timeout=20) as client:
             assert client.get(f"{url}api/v1/sources").status_code == 401

@@ -55,8 +55,8 @@ from streamkit.core.errors import ConfigError
             "mqtt has no option 'drain'; it is now 'drain_timeout'",
         ),
         (
-            with_stages("record: {keep: {age: 7d}}"),
-            "3:12: record has no option 'keep'; it is now 'retention'",
+            with_stages("record: {}", "snapshot: {when: record.manual, keep: {age: 7d}}"),
+            "4:35: snapshot has no option 'keep'; it is now 'retention'",
         ),
         (with_stages("draw: {run: {que: 2}}"), "3:16: draw.run has no option 'que'; did you mean 'queue'?"),
         ("batch: {siz: 2}\n" + SMALL, "1:9: batch has no option 'siz'; did you mean 'size'?"),

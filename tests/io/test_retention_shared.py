@@ -9,7 +9,7 @@ from pathlib import Path
 
 from streamkit.core.counters import Counters
 from streamkit.io.outputs import AtomicFile
-from streamkit.io.retention import FileRetention
+from streamkit.io.retention import FileRetention, removing_alone
 
 WRITER = """
 import os, sys, time
@@ -91,7 +91,7 @@ def test_a_process_waits_while_another_removes_and_then_counts_again(tmp_path, m
     first, other = (FileRetention("c/{source}/{time}.mp4", {"size": 300}, None, Counters()) for _ in range(2))
     for number in range(5):
         AtomicFile(first.path("gate", "s", "k", 1785585600 + number, 0.0)).write(b"x" * 100)
-    with first._removing_alone():
+    with removing_alone(first.root):
         waiting = threading.Thread(target=other.tidy, args=(0.0,))
         waiting.start()
         waiting.join(0.3)
