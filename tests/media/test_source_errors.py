@@ -1,3 +1,4 @@
+import errno
 import os
 
 import av
@@ -11,7 +12,7 @@ from streamkit.core.data import Device
 from streamkit.core.errors import SourceError
 from streamkit.media.link import ConnectionOptions
 from streamkit.media.reader import VideoReader
-from streamkit.media.source_errors import check_file
+from streamkit.media.source_errors import cannot_open, check_file
 from streamkit.media.surfaces import SurfacePool
 
 
@@ -171,3 +172,11 @@ def test_a_refused_connection_masks_the_password():
     text = failure("http://user:secret@127.0.0.1:9/a.mp4")[1]
     assert text.startswith("http://user:***@127.0.0.1:9/a.mp4: connection refused")
     assert "secret" not in text
+
+
+def test_a_webcam_that_another_program_uses_is_named_as_such(tmp_path):
+    device = tmp_path / "video0"  # V4L2 answers EBUSY when it is opened or its format is set
+    device.touch()
+    error = cannot_open(f"v4l2://{device}", OSError(errno.EBUSY, "Device or resource busy"))
+    assert str(error).endswith("the device is in use by another program")
+    assert error.cause == "refused"
