@@ -98,7 +98,7 @@ def test_only_signed_in_users_see_the_addresses_of_cameras(server):
         "samples/street.mp4",
         "rtsp://operator:***@127.0.0.1:9/stream1?token=***",
     ]
-    assert shown[0]["options"] == {"every": 3, "pace": 10, "loop": True, "pace_seed": 1}
+    assert shown[0]["options"] == {"every": 5, "pace": 10, "loop": True, "pace_seed": 1}
     assert [(source["address"], source["options"]) for source in hidden] == [("", {})] * 2
     assert [(source["id"], source["kind"]) for source in hidden] == [(source["id"], source["kind"]) for source in shown]
     for path in ("/api/v1/sources", "/api/v1/status", "/api/v1/stages", "/api/v1/alarms", "/api/v1/events", "/metrics"):

@@ -61,7 +61,7 @@ def test_a_line_shows_its_numbers_and_those_of_a_week_earlier(open_page, server)
     page = open_page(view="counts")
     expect(door(page)).to_contain_text("in 6 · out 2")
     page.get_by_label("Compare with a week earlier").check()
-    expect(door(page)).to_contain_text("in 6 (+100 % against a week earlier)")
+    expect(door(page)).to_contain_text("in 6 (+100 % compared with a week earlier)")
     assert "compare=1" in page.url
     page.get_by_label("By class of object").check()
     expect(door(page)).to_contain_text("in bus 1")

@@ -342,7 +342,7 @@ def test_values_are_shown_under_the_pointer_and_by_keys(open_page, server):
     box = area.bounding_box()
     page.mouse.move(box["x"] + box["width"] - 12, box["y"] + 50)
     expect(tooltip).to_have_text(re.compile(r"street [\d.]+$"))
-    page.get_by_label("Cameras", exact=True).select_option("All cameras together")
+    page.locator("#charts-cameras").select_option("All cameras together")
     expect(shown_chart.locator(".legend")).to_have_text("All cameras")
     page.get_by_label("Period").select_option("day")
     assert page.url.endswith("#/charts?source=+together&period=day")

@@ -383,6 +383,8 @@ def test_answers_have_security_headers(client):
         "img-src": "'self' blob:",
         "media-src": "'self' blob:",
         "connect-src": "'self'",
+        "manifest-src": "'self'",
+        "worker-src": "'self'",
         "base-uri": "'none'",
         "form-action": "'none'",
         "frame-ancestors": "'none'",

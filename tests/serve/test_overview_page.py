@@ -239,7 +239,7 @@ def test_a_layout_and_a_tour_are_saved_and_shown(open_page, server):
     page.get_by_role("button", name="Layouts…").click()
     for name, cameras in (("Gates", ["Hall 1", "Dock 2"]), ("Roofs", ["Roof 7"])):
         page.get_by_role("button", name="New layout").click()
-        page.get_by_label("Name").fill(name)
+        page.locator("#layout-name").fill(name)
         page.get_by_label("Cameras at once").select_option("4")
         for camera in cameras:
             page.get_by_label("Cameras, in their order").select_option(label=camera)
@@ -250,7 +250,7 @@ def test_a_layout_and_a_tour_are_saved_and_shown(open_page, server):
         expect(page.locator("#layout")).to_have_count(0)
         page.get_by_role("button", name="Layouts…").click()
     page.get_by_role("button", name="New tour").click()
-    page.get_by_label("Name").fill("Night")
+    page.locator("#layout-name").fill("Night")
     for name in ("Roofs", "Gates"):
         page.get_by_label("Layouts, in their order").select_option(name)
     page.get_by_label("Seconds for Roofs").fill("3")

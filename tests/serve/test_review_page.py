@@ -89,7 +89,7 @@ def test_alerts_come_first_and_a_mark_takes_them_off_the_list(open_page, server)
     expect(cards(page)).to_have_count(0)
     expect(page.locator('#views a[data-view="review"] .problem-count')).to_have_text("")
     assert not page.title().startswith("(")
-    page.get_by_label("Show reviewed ones").check()
+    page.get_by_label("Show reviewed items").check()
     expect(cards(page)).to_contain_text("reviewed by admin")
 
 
@@ -108,7 +108,7 @@ def test_an_item_shows_its_picture_its_path_and_what_people_write(open_page, ser
     detail.get_by_role("button", name="Save the comment").click()
     expect(detail.locator(".review-note")).to_have_text("seen <b>before</b>")
     detail.get_by_role("button", name="Keep", exact=True).click()
-    expect(detail.get_by_role("button", name="Keep no longer")).to_be_visible()
+    expect(detail.get_by_role("button", name="Stop keeping")).to_be_visible()
     page.get_by_role("tab", name="Kept").click()
     expect(cards(page)).to_have_count(1)
     page.get_by_label("Words or plates").fill("before")

@@ -27,7 +27,7 @@ _SLOW = 4
 """The rank of slow tests; lower ones are of tests that run first in one process."""
 
 _MAX_PROCESSES = 8
-_PER_CORE = 4
+_PER_CORE = 3
 """Tests wait for servers and cameras: with three processes per core, a quarter of the cores' time is unused."""
 
 

@@ -47,18 +47,26 @@ export function setSound(on) {
   if (on) beep(); // lets the user hear it, and the browser allow it
 }
 
+/** @type {AudioContext | null} */
+let audio = null;
+
 function beep() {
-  const context = new AudioContext(), volume = context.createGain();
-  volume.gain.value = .15;
-  volume.connect(context.destination);
-  TONES_HZ.forEach((frequency, place) => {
-    const tone = context.createOscillator();
-    tone.frequency.value = frequency;
-    tone.connect(volume);
-    tone.start(context.currentTime + place * TONE_S);
-    tone.stop(context.currentTime + (place + 1) * TONE_S);
-    tone.onended = () => place === TONES_HZ.length - 1 && context.close();
-  });
+  try {
+    audio ??= new AudioContext();
+    audio.resume().catch(() => null); // until the first click, the browser allows no sound
+    const volume = audio.createGain();
+    volume.gain.value = .15;
+    volume.connect(audio.destination);
+    for (const [place, frequency] of TONES_HZ.entries()) {
+      const tone = audio.createOscillator();
+      tone.frequency.value = frequency;
+      tone.connect(volume);
+      tone.start(audio.currentTime + place * TONE_S);
+      tone.stop(audio.currentTime + (place + 1) * TONE_S);
+    }
+  } catch (trouble) { // a browser without sound
+    console.warn(trouble);
+  }
 }
 
 // Asks the server how many alerts are open, and shows it.
@@ -66,13 +74,14 @@ export async function lookForAlerts() {
   const { alert } = await get("/api/v1/review/open");
   const open = Object.values(/** @type {Record<string, number>} */ (alert)).reduce((total, n) => total + n, 0);
   const [latest] = open ? await get("/api/v1/review?severity=alert&reviewed=false&limit=1") : [];
-  if (newest !== null && latest && latest.id > newest) {
+  const fresh = newest !== null && latest && (latest.id > newest || open > count); // a notice may become an alert
+  newest = Math.max(newest ?? 0, latest?.id ?? 0);
+  if (open === count && !fresh) return;
+  count = open;
+  if (fresh) {
     say(t("review.new", { text: latest.text }));
     if (soundOn()) beep();
   }
-  newest = Math.max(newest ?? 0, latest?.id ?? 0);
-  if (open === count) return;
-  count = open;
   setTitle(title);
   const link = document.querySelector('#views a[data-view="review"]');
   let badge = link?.querySelector(".problem-count");

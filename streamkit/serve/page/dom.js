@@ -55,6 +55,19 @@ export function text(element, value) {
 }
 
 /**
+ * Puts children of a parent in this order; what has the focus keeps it, as moving an element would take it away.
+ * @param {HTMLElement} parent
+ * @param {HTMLElement[]} children
+ */
+export function arrange(parent, children) {
+  const focused = document.activeElement;
+  children.forEach((child, place) => {
+    if (parent.children[place] !== child) parent.insertBefore(child, parent.children[place] ?? null);
+  });
+  if (focused instanceof HTMLElement && focused !== document.activeElement && parent.contains(focused)) focused.focus({ preventScroll: true });
+}
+
+/**
  * Tells screen readers.
  * @param {string} words
  */

@@ -2,7 +2,7 @@
 
 import { Tile, setRecorded } from "./camera_tile.js";
 import { condition, isProblem, named, problemText, rank, stateWord } from "./condition.js";
-import { $, make, text } from "./dom.js";
+import { $, arrange, make, text } from "./dom.js";
 import { actionIcon } from "./icons.js";
 import { Peek } from "./peek.js";
 import { SourceFilter } from "./source_filter.js";
@@ -138,12 +138,13 @@ class Section {
       tile.gone();
       this.tiles.delete(id);
     }
-    shown.forEach((source, place) => {
+    const elements = shown.map((source) => {
       let tile = this.tiles.get(source.id);
       if (!tile) this.tiles.set(source.id, tile = compact ? new Chip(source.id) : new Tile(source.id));
       tile.update(source);
-      if (this.list.children[place] !== tile.element) this.list.insertBefore(tile.element, this.list.children[place] ?? null);
+      return tile.element;
     });
+    arrange(this.list, elements);
   }
 
   empty() {

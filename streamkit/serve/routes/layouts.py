@@ -38,7 +38,8 @@ def add_layouts(api: APIRouter, engine: ServeEngine, store: LayoutStore) -> None
 
 def _seen(engine: ServeEngine, saved: Layouts) -> Layouts:
     hidden = engine.rights.hidden_ids()
-    layouts = [
-        replace(layout, sources=[id_ for id_ in layout.sources if id_ not in hidden]) for layout in saved.layouts
-    ]
-    return replace(saved, layouts=layouts)
+    seen = [replace(layout, sources=[id_ for id_ in layout.sources if id_ not in hidden]) for layout in saved.layouts]
+    layouts = [layout for layout in seen if layout.sources]
+    names = {layout.name for layout in layouts}
+    shortened = [replace(tour, stops=[stop for stop in tour.stops if stop.layout in names]) for tour in saved.tours]
+    return Layouts(layouts, [tour for tour in shortened if tour.stops])

@@ -54,7 +54,7 @@ export class Timeline {
       area.addEventListener("pointerdown", (event) => this.down(event, area === this.axis));
       area.addEventListener("pointermove", (event) => this.move(event));
       area.addEventListener("pointerup", (event) => this.up(event));
-      area.addEventListener("pointercancel", (event) => this.up(event));
+      area.addEventListener("pointercancel", (event) => this.cancel(event));
     }
     this.track.addEventListener("pointerleave", () => this.leave());
     this.area.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
@@ -182,6 +182,20 @@ export class Timeline {
     this.pointers.set(event.pointerId, event.clientX);
     const after = Math.abs(event.clientX - others[0]);
     if (before > 8 && after > 8) this.zoom(before / after, this.timeAt((event.clientX + others[0]) / 2));
+    this.endDrag();
+  }
+
+  /**
+   * The browser has taken the gesture, to scroll the page: the pictures stay where they are.
+   * @param {PointerEvent} event
+   */
+  cancel(event) {
+    this.pointers.delete(event.pointerId);
+    this.endDrag();
+  }
+
+  endDrag() {
+    if (this.drag?.moved && !this.drag.pans) this.on.scrub(this.time_s, "end", null);
     this.drag = null;
   }
 

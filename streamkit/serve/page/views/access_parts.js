@@ -76,7 +76,7 @@ export function groupsField(id, groups = null) {
     /** @returns {string[] | null} */
     value() {
       const names = input.disabled ? [] : input.value.split(",").map((name) => name.trim()).filter(Boolean);
-      return names.length ? names : null;
+      return names.length ? names : groups?.length === 0 ? [] : null; // who saw no camera still sees none
     },
   };
 }

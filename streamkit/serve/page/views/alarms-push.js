@@ -65,7 +65,7 @@ export function pushSection() {
   }
 
   /** @param {string} minutes */
-  const quiet = (minutes) => send("/api/v1/push/silence", { minutes: Number(minutes) });
+  const quiet = (minutes) => minutes === "" ? null : send("/api/v1/push/silence", { minutes: Number(minutes) });
   /** @param {string} minutes */
   const repeat = (minutes) => send("/api/v1/push/escalation", { minutes: minutes ? Number(minutes) : null });
 
@@ -78,14 +78,14 @@ export function pushSection() {
     button.hidden = !able || Boolean(view.problem);
     const until = view.silenced[""];
     text(silenced, until ? t("push.silenced", { time: moment(until) }) : "");
-    options(silence, [["0", t(until ? "push.silence.end" : "push.silence.no")], ...SILENCE_MIN.map((n) => [String(n), t("push.minutes", { n })])], "0");
+    const end = until ? [["0", t("push.silence.end")]] : [];
+    options(silence, [["", t(until ? "push.silence.more" : "push.silence.no")], ...end, ...SILENCE_MIN.map((n) => [String(n), t("push.minutes", { n })])], "");
     options(escalate, [["", t("push.escalate.no")], ...ESCALATE_MIN.map((n) => [String(n), t("push.minutes", { n })])],
       view.escalate_s === null ? "" : String(view.escalate_s / 60));
   }
 
   /** @param {HTMLSelectElement} select @param {string[][]} choices @param {string} value */
   function options(select, choices, value) {
-    if (document.activeElement === select && select.options.length) return;
     select.replaceChildren(...choices.map(([name, label]) => make("option", { value: name }, label)));
     select.value = value;
   }
@@ -94,7 +94,7 @@ export function pushSection() {
     section.hidden = !signedIn || !may("viewer");
     if (section.hidden) return;
     const view = await get("/api/v1/push");
-    on = "serviceWorker" in navigator && "PushManager" in window && await current() !== null;
+    on = view.browsers > 0 && "serviceWorker" in navigator && "PushManager" in window && await current() !== null;
     show(view);
   }
 

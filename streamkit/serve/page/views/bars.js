@@ -1,5 +1,6 @@
 // A bar chart of one line or zone as SVG: one way above the axis, the other below, and a week earlier as an outline.
 
+import { now_s } from "../clock.js";
 import { make, number, svg, text } from "../dom.js";
 import { has, t } from "../strings.js";
 import { tick } from "./shared.js";
@@ -19,13 +20,16 @@ const kindOf = ({ kind, label }) => [has(`counts.kind.${kind}`) ? t(`counts.kind
 const sum = (values) => values.reduce((total, value) => total + value, 0);
 
 /**
- * How much more or less there was than a week earlier, such as +12 %.
+ * How much more or less there was than a week earlier, such as +12 %, without a day or week that is not over.
  * @param {CountRow} row
+ * @param {number[]} edges
  */
-function totalOf(row) {
-  const n = sum(row.values), before = sum(row.before);
+function totalOf(row, edges) {
+  const begun = edges.slice(0, -1).filter((edge) => edge <= now_s()).length, short = edges[1] - edges[0] < 7200;
+  const n = sum(row.values), over = short || edges[edges.length - 1] <= now_s() ? begun : begun - 1; // today is not over
+  const complete = sum(row.values.slice(0, Math.max(0, over))), before = sum(row.before.slice(0, Math.max(0, over)));
   if (!before) return t("counts.total", { kind: kindOf(row), n: number(n) });
-  const percent = Math.round((n / before - 1) * 100);
+  const percent = Math.round((complete / before - 1) * 100);
   return t("counts.total.compared", { kind: kindOf(row), n: number(n), change: `${percent < 0 ? "−" : "+"}${Math.abs(percent)} %` });
 }
 
@@ -66,7 +70,7 @@ export class Bars {
   show(rows, edges) {
     this.rows = rows;
     this.edges = edges;
-    const { area, stage, name } = rows[0], totals = rows.map(totalOf).join(" · ");
+    const { area, stage, name } = rows[0], totals = rows.map((row) => totalOf(row, edges)).join(" · ");
     const title = area === stage ? stage : `${stage}: ${area}`;
     text(this.title, title);
     text(this.camera, name);

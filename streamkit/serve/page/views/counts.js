@@ -5,7 +5,7 @@ import { now_s } from "../clock.js";
 import { colorOf } from "../colors.js";
 import { make, number, say, text, why } from "../dom.js";
 import { address } from "../router.js";
-import { signedIn } from "../session.js";
+import { askToken, signedIn } from "../session.js";
 import { t } from "../strings.js";
 import { Bars } from "./bars.js";
 import { moment } from "./shared.js";
@@ -84,7 +84,7 @@ export function open(root, params) {
       showZones(zones);
       showHeat(images);
     } catch (/** @type {any} */ trouble) {
-      if (!closed && !trouble.away) text(problem, why(trouble));
+      if (!closed && thisTurn === turn && !trouble.away) text(problem, why(trouble));
     }
   }
 
@@ -145,6 +145,7 @@ export function open(root, params) {
 
   /** @param {string} stage */
   async function redraw(stage) {
+    if (!signedIn) return askToken();
     try {
       await call("PATCH", `/api/v1/stages/${encodeURIComponent(stage)}`, { trigger: Math.floor(now_s()) });
       say(t("counts.heat.written"));

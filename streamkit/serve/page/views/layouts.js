@@ -66,7 +66,7 @@ export class LayoutBar {
     this.loaded = true;
     this.start();
     this.offer();
-    this.changed();
+    if (this.layout) this.changed(); // else the page of the grid stays as it was
   }
 
   /** The layout to show; null for all cameras. @returns {Layout | null} */
@@ -128,7 +128,9 @@ export class LayoutBar {
   open() {
     editLayouts(this.saved, this.shown(), async (saved) => {
       this.saved = await call("PUT", "/api/v1/layouts", saved);
-      say(t("layouts.title"));
+      say(t("layouts.saved.all"));
+      if (!this.layout) this.name = ""; // it was renamed or removed
+      if (!this.tour) this.tourName = "";
       this.start();
       this.offer();
       this.changed();

@@ -4,7 +4,7 @@ import { call, get } from "../api.js";
 import { ago, make, say, svg, text, why } from "../dom.js";
 import { modal } from "../modal.js";
 import { address } from "../router.js";
-import { signedIn } from "../session.js";
+import { askToken, signedIn } from "../session.js";
 import { t } from "../strings.js";
 import { clip, refusal } from "./event-detail.js";
 import { moment } from "./shared.js";
@@ -34,9 +34,12 @@ export function openItem(box, item, events, on) {
 
   /** @param {object} change */
   async function patch(change) {
+    if (!signedIn) return askToken();
+    const typed = comment.value === item.comment ? {} : { comment: comment.value }; // the item is drawn again
     try {
       text(error, "");
-      on.changed(await call("PATCH", base, change));
+      on.changed(await call("PATCH", base, { ...typed, ...change }));
+      if ("comment" in change) say(t("review.saved"));
     } catch (trouble) {
       text(error, why(trouble));
     }
@@ -53,6 +56,7 @@ export function openItem(box, item, events, on) {
   }
 
   function remove() {
+    if (!signedIn) return void askToken();
     modal({ title: t("review.deleteTitle"), body: [make("p", {}, t("review.deleteText"))], save: t("review.delete"), danger: true,
       cancel: t("review.cancel"), submit: async () => {
         await call("DELETE", base);
@@ -74,7 +78,7 @@ export function openItem(box, item, events, on) {
     make("h3", {}, make("span", { class: `severity ${item.severity}` }, t(`review.severity.${item.severity}`)), ` ${item.text}`),
     make("p", { class: "faint" }, facts), error, media,
     make("div", { "data-needs": "operator" }, make("label", { for: comment.id }, t("review.comment")), comment,
-      button(t("review.save"), () => patch({ comment: comment.value }).then(() => say(t("review.saved"))))),
+      button(t("review.save"), () => patch({ comment: comment.value }))),
     ...(item.comment ? [make("p", { class: "review-note" }, item.comment)] : []),
     make("p", { class: "links" }, make("a", { href: address("events", { number: item.number }) }, t("review.events"))));
   if (signedIn) showClip();
@@ -90,7 +94,10 @@ export function openItem(box, item, events, on) {
   return {
     close() {
       closed = true;
-      media.querySelector("video")?.removeAttribute("src");
+      const video = media.querySelector("video");
+      video?.pause();
+      video?.removeAttribute("src");
+      video?.load(); // or it goes on loading
     },
   };
 }

@@ -4,7 +4,7 @@ import { lookForAlerts, onAlerts, setSound, soundOn } from "../alerts.js";
 import { call, get } from "../api.js";
 import { make, number, say, text, why } from "../dom.js";
 import { address } from "../router.js";
-import { signedIn } from "../session.js";
+import { askToken, signedIn } from "../session.js";
 import { t } from "../strings.js";
 import { lasted, openItem } from "./review-detail.js";
 import { moment } from "./shared.js";
@@ -112,6 +112,7 @@ class ReviewPage {
   /** @param {string} name */
   choose(name) {
     this.tab = name;
+    this.items = [];
     this.markTab();
     this.load();
   }
@@ -146,7 +147,7 @@ class ReviewPage {
   /** @param {Record<string, string | number>} more */
   query(more) {
     /** @type {Record<string, string>} */
-    const values = { limit: String(PAGE) };
+    const values = { limit: String(Math.min(500, Math.max(PAGE, this.items.length))) }; // after a mark, as many as before
     if (this.tab === "alert" || this.tab === "notice") values.severity = this.tab;
     if (this.tab === "kept") values.kept = "true";
     else if (!this.seen.checked) values.reviewed = "false";
@@ -159,6 +160,7 @@ class ReviewPage {
   }
 
   remember() {
+    if (this.closed) return; // the address is that of the next view
     /** @type {Record<string, string | number>} */
     const values = this.tab === "alert" ? {} : { tab: this.tab };
     for (const [name, value] of [["text", this.text.value], ["source", this.wanted], ["from", this.from.value], ["to", this.to.value]]) if (value) values[name] = value;
@@ -170,6 +172,7 @@ class ReviewPage {
   // ------------------------------------------------------------------------------------------------------------- list
 
   async load() {
+    if (this.closed) return;
     const turn = this.turn += 1;
     this.remember();
     this.ended = false;
@@ -191,6 +194,8 @@ class ReviewPage {
   show(items) {
     this.items = items;
     this.ended = items.length < PAGE;
+    this.sight.unobserve(this.tail); // it reports again if the tail is still in sight
+    this.sight.observe(this.tail);
     this.list.replaceChildren(...items.map((item) => this.card(item)));
     this.showTail();
   }
@@ -200,7 +205,7 @@ class ReviewPage {
     const turn = this.turn;
     this.loading = true;
     try {
-      const items = await get(`/api/v1/review?${this.query({ before: this.items[this.items.length - 1].id })}`);
+      const items = await get(`/api/v1/review?${this.query({ before: this.items[this.items.length - 1].id, limit: PAGE })}`);
       if (turn !== this.turn || this.closed) return;
       this.items.push(...items);
       this.ended = items.length < PAGE;
@@ -243,6 +248,7 @@ class ReviewPage {
 
   /** @param {number[]} ids */
   async mark(ids) {
+    if (!signedIn) return askToken();
     try {
       await call("POST", "/api/v1/review/reviewed", { ids });
       if (ids.length > 1) say(t("review.marked", { n: number(ids.length) }));
@@ -295,6 +301,7 @@ class ReviewPage {
         deleted: () => { this.unselect(); this.load(); lookForAlerts().catch(() => null); } });
       if (focus) this.detail.focus({ preventScroll: true });
     } catch (/** @type {any} */ trouble) {
+      if (this.closed || this.id !== id) return;
       this.showNothing(trouble.status === 404 ? t("review.gone", { id }) : why(trouble));
     }
   }
@@ -324,6 +331,7 @@ class ReviewPage {
 
   close() {
     this.closed = true;
+    clearTimeout(this.typing);
     this.sight.disconnect();
     this.stopFollowing();
     this.shown?.close();

@@ -3,7 +3,7 @@
 import { call, path } from "../api.js";
 import { stateWord } from "../condition.js";
 import { Differences } from "../differences.js";
-import { ago, make, number, say, text } from "../dom.js";
+import { ago, arrange, make, number, say, text } from "../dom.js";
 import { actionIcon } from "../icons.js";
 import { modal } from "../modal.js";
 import { askToken, lost, may, signedIn } from "../session.js";
@@ -174,12 +174,13 @@ class SourcesView {
       row.element.remove();
       rows.delete(id);
     }
-    shown.forEach((source, place) => {
+    const elements = shown.map((source) => {
       let row = rows.get(source.id);
       if (!row) rows.set(source.id, row = new Row(source.id, this.selection));
       row.update(source);
-      if (body.children[place] !== row.element) body.insertBefore(row.element, body.children[place] ?? null);
+      return row.element;
     });
+    arrange(body, elements);
     this.filter.element.hidden = sources.length === 0;
     this.table.hidden = shown.length === 0;
     this.none.hidden = shown.length > 0;

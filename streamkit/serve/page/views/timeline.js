@@ -22,7 +22,7 @@ const STEPS = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10 };
  */
 export function drawTimeline(box, timeline, choose) {
   const before = box.contains(document.activeElement) ? /** @type {HTMLElement} */ (document.activeElement).dataset : null;
-  const largest = Math.max(1, ...timeline.sources.flatMap(({ counts }) => counts));
+  const largest = timeline.sources.reduce((most, { counts }) => Math.max(most, ...counts), 1);
   const most = rowsOf.get(box) ?? MOST, shown = busiest(timeline.sources, most);
   const rows = shown.map((events) => row(events, timeline, largest, choose, events.source === before?.source ? Number(before.at) : null));
   const span = timeline.to_s - timeline.from_s;

@@ -50,6 +50,7 @@ export default {
   "layouts.saved": "Layouts",
   "layouts.tours": "Tours",
   "layouts.edit": "Layouts…",
+  "layouts.saved.all": "The layouts are saved.",
   "layouts.title": "Layouts and tours",
   "layouts.about": "They are kept on the server under your name.",
   "layouts.new": "New layout",
