@@ -50,7 +50,15 @@ class ReviewView:
     def of(cls, item: ReviewItem, name: str) -> ReviewView:
         """An item as the API returns it."""
         values = {declared: getattr(item, declared) for declared in ReviewItem.__slots__}
-        return cls(**{**values, "name": name, "image": item.image is not None})
+        return cls(
+            **{**values, "name": name, "text": _named(item.text, item.source, name), "image": item.image is not None}
+        )
+
+
+def _named(text: str, source: str, name: str) -> str:
+    """A sentence that ends with its source, which people call `name`."""
+    before, at_source, after = text.rpartition(f" at {source}")
+    return f"{before} at {name}{after}" if at_source and not after[:1].isalnum() else text
 
 
 @dataclass(slots=True)

@@ -237,6 +237,7 @@ def test_a_running_pipeline_makes_items_with_crops_of_their_objects(reviewing):
     items = reviewing.client.get("/api/v1/review", params={"limit": 500}).json()
     item = next(item for item in items if item["image"] and item["box"])
     assert item["name"] == "Main street"
+    assert " at Main street" in item["text"]
     crop = reviewing.client.get(f"/api/v1/review/{item['id']}/crop.jpg")
     whole = reviewing.client.get(f"/api/v1/review/{item['id']}/image.jpg")
     small, large = (cv2.imdecode(np.frombuffer(answer.content, np.uint8), 1) for answer in (crop, whole))
