@@ -199,7 +199,9 @@ class Access:
         is_right = await verify_password(password, person.hash if person is not None else "")
         if person is None or not is_right or self._people is None or self._people.expired(person):
             return None
-        return self._people.with_key(person.key)
+        current = self._people.with_key(person.key)
+        is_current = current is not None and current.hash == person.hash  # or it was reset while this one was checked
+        return current if is_current else None
 
     async def choose_password(self, person: Person, password: str) -> Person:
         """Replace a person's password, and end all sessions."""

@@ -153,11 +153,12 @@ class PushCenter:
             quiet = self.quiet()
             self._escalate(quiet)
             while self._messages:
-                item, again = self._messages.popleft()
+                item, again = self._messages[0]
                 if "" in quiet.until_s or item.source in quiet.until_s:
                     self.counts.add("alerts not sent: silenced")
                 else:
                     self._send(item, again=again)
+                self._messages.popleft()  # only now: the store may be busy
         except Exception as error:  # must not end the thread: the store may be readable again
             self._warn(f"alerts cannot be sent to browsers: {describe(error)}")
 

@@ -105,6 +105,14 @@ def test_a_week_before_has_the_same_local_times_over_a_change_of_the_clocks():
     assert datetime.fromtimestamp(earlier[8], BERLIN).hour == 8
 
 
+@pytest.mark.parametrize(("name", "day"), [("America/Santiago", "2026-09-05"), ("Africa/Cairo", "2026-04-23")])
+def test_days_begin_at_midnight_again_after_a_change_of_the_clocks_at_midnight(name, day):
+    zone = ZoneInfo(name)
+    start_s = at(f"{day}T00:00", zone)
+    edges_s = period_edges(start_s, start_s + 3.5 * 86400, "day", zone)
+    assert [datetime.fromtimestamp(edge_s, zone).hour for edge_s in edges_s] == [0, 1, 0, 0, 0]
+
+
 @pytest.mark.parametrize("name", ["Europe/Nowhere", "", "../etc/passwd", "/etc/passwd", "x" * 60])
 def test_an_unknown_time_zone_is_refused(name):
     with pytest.raises(ValueError, match="zone must be a time zone such as Europe/Berlin, got"):

@@ -18,10 +18,10 @@ from support.servers import served
 from streamkit.core.data import Event
 from streamkit.serve.api_models import RequestRejected
 from streamkit.serve.push import PushCenter, check_endpoint
-from streamkit.serve.store import review_table
+from streamkit.serve.store import push_table, review_table
 from streamkit.serve.store.push_table import Subscription
 from streamkit.serve.store.review_table import ReviewItem
-from streamkit.serve.store.serve_store import ServeStore
+from streamkit.serve.store.serve_store import ServeStore, StoreUnreadable
 
 HOST = "127.0.0.1"
 
@@ -232,6 +232,20 @@ def test_an_alert_that_nobody_reviews_is_sent_once_more(center, service, store):
     assert [(message["title"], message["tag"]) for message, _ in service.received[2:]] == [
         ("Still open: North gate", "streamkit-7")
     ]
+
+
+def test_an_alert_waits_while_the_store_is_busy(center, service, store, monkeypatch):
+    center.subscribe(service.subscription())
+    read = store.read
+    monkeypatch.setattr(store, "read", lambda query: read(query) if query is push_table.quiet else busy())
+    send(center, alert())
+    monkeypatch.undo()
+    center.send_due()
+    assert len(service.received) == 1
+
+
+def busy():
+    raise StoreUnreadable("locked")
 
 
 def test_more_alerts_than_can_wait_are_counted(center):

@@ -170,6 +170,13 @@ def test_kept_items_and_their_events_and_images_stay_when_others_are_too_old(tmp
     second.end()
 
 
+def test_an_alert_after_the_clock_was_set_back_is_a_new_item(run):
+    run.add(0, raised())
+    run.add(-3600, raised())
+    assert [(item.events, item.started_s - NOW_S) for item in run.items()] == [(1, -3600), (1, 0)]
+    assert len(run.alerts) == 2
+
+
 def test_an_item_goes_on_over_a_restart(tmp_path):
     first = Run(tmp_path, keep_events_s=1e9)
     first.add(0, raised())

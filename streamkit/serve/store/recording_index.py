@@ -197,7 +197,9 @@ class RecordingIndex:
         try:
             try:
                 connection = self._connect()
-            except sqlite3.DatabaseError:
+            except sqlite3.DatabaseError as error:
+                if isinstance(error, sqlite3.OperationalError):  # locked, or the disk is full: the file is whole
+                    raise
                 self._remove()
                 connection = self._connect()
             with contextlib.closing(connection):

@@ -186,9 +186,9 @@ def add_event(
         return None
     key = _key(event)
     row = connection.execute(
-        "SELECT id, severity, started_s, image, box, path FROM review_items WHERE key = ? AND ended_s >= ? "
-        "ORDER BY id DESC LIMIT 1",
-        (key, gallery_event.time_s - GAP_S),
+        "SELECT id, severity, started_s, image, box, path FROM review_items WHERE key = ? AND ended_s BETWEEN ? AND ? "
+        "ORDER BY id DESC LIMIT 1",  # a later item is of before the clock was set back
+        (key, gallery_event.time_s - GAP_S, gallery_event.time_s + GAP_S),
     ).fetchone()
     if row is None:
         return None if severity is None else _insert(connection, gallery_event, key, severity)
