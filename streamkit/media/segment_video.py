@@ -51,6 +51,12 @@ class SegmentSpan:
     last: int
 
     @property
+    def size_bytes(self) -> int:
+        """Size of the fragments."""
+        fragments = self.content.fragments
+        return fragments[self.last].end - fragments[self.first].start
+
+    @property
     def from_s(self) -> float:
         """Wall clock of the first frame."""
         return self.start_s + self.content.fragments[self.first].time / self.content.scale

@@ -224,6 +224,8 @@ class ServeEngine:
             raise RequestRejected(409, "this id cannot be used; choose another one")
         if present is not None and not present.removed:
             raise RequestRejected(409, f"the source {new.id!r} exists already; change it, or remove it first")
+        if self.rights.limited and (self.store.has_history(new.id) or self.recordings.has_any(new.id)):
+            raise RequestRejected(409, "this id cannot be used; choose another one")  # its past may be of another group
         config = self._config(new.id, {}, new.uri, new.options)
         self.rights.check_group(config)
         return config

@@ -68,6 +68,6 @@ def _floor(moment: datetime, step: Step) -> datetime:
 def _next_edge_s(edge_s: float, step: Step, zone: tzinfo) -> float:
     if step == "hour":  # an hour that is repeated when the clocks change is a period of its own
         return edge_s + 3600.0
-    # built anew from the date: where the clocks change at midnight, a day begins at 01:00 and the next one at 00:00
+    # made from the date again: where the clocks change at midnight, a day begins at 01:00 and the next one at 00:00
     following = datetime.fromtimestamp(edge_s, zone) + _STEPS[step]
     return _floor(following, step).timestamp()

@@ -298,6 +298,17 @@ def test_cameras_are_added_and_moved_within_the_groups_only(server, limited):
     assert limited.delete("/api/v1/sources/new").status_code == 204
 
 
+def test_the_id_of_a_removed_camera_gives_nobody_its_history(server, limited):
+    crossed = Event("crossed", "line", "old-safe", 0, 0.0, 1, {"direction": "in", "label": "car"})
+    server.engine.gallery.add_events(time.time(), [crossed], None)
+    server.until(lambda: "old-safe" in server.client.get("/api/v1/events/names").json()["sources"])
+    again = {"id": "old-safe", "uri": "rtsp://127.0.0.1:9/new", "options": {"group": "yard"}}
+    taken = limited.post("/api/v1/sources", json=again)
+    assert (taken.status_code, taken.json()["error"]) == (409, "this id cannot be used; choose another one")
+    assert server.client.post("/api/v1/sources", json={**again, "options": {"group": "vault"}}).status_code == 201
+    assert server.client.delete("/api/v1/sources/old-safe").status_code == 204
+
+
 def test_what_concerns_all_cameras_is_for_people_without_a_limit(server, limited):
     answer = limited.patch("/api/v1/stages/detect", json={"conf": 0.6})
     assert answer.status_code == 403

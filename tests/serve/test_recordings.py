@@ -1,11 +1,15 @@
 """Recordings around the clock over HTTP: lists, time lines, pieces to play, images and exports, of a real pipeline."""
 
+import asyncio
+import contextlib
 import io
+import shutil
 import time
 
 import av
 import numpy as np
 import pytest
+from fastapi import APIRouter
 from support.fed_recorders import drawn
 from support.recorded import video_fixture  # noqa: F401  a fixture
 from support.servers import served
@@ -147,6 +151,34 @@ def test_only_so_many_exports_are_made_at_once(recorded, first_s, monkeypatch):
     refused = recorded.client.get(f"{API}/export", params={"source": "gate", "from_s": first_s, "to_s": first_s + 1})
     assert refused.status_code == 429
     assert refused.headers["retry-after"] == "2"
+
+
+def test_an_export_whose_client_has_left_is_closed(recorded, first_s, tmp_path):
+    """It was made while the client left, so that nothing of it is ever sent."""
+
+    async def receive():
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        raise OSError("the client has left")
+
+    api = APIRouter()
+    routes.add_recordings(api, recorded.engine, tmp_path)
+    route = next(route for route in api.routes if route.path.endswith("/export"))
+    period = routes.Period("gate", first_s, first_s + 1)
+    for _ in range(routes.MAX_EXPORTS + 1):  # each gives its place back
+        response = route.endpoint(period)
+        with contextlib.suppress(OSError, BaseExceptionGroup):
+            asyncio.run(response({"type": "http", "asgi": {"spec_version": "2.3"}}, receive, send))
+        assert response.file.closed
+
+
+def test_an_export_leaves_room_on_the_disk(recorded, first_s, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(10**9, 10**9, 1000))
+    query = {"source": "gate", "from_s": first_s, "to_s": first_s + 1}
+    refused = recorded.client.get(f"{API}/export", params=query)
+    assert refused.status_code == 409
+    assert "the disk is too full" in refused.json()["error"]
 
 
 def test_images_are_decoded_once(recorded, first_s, monkeypatch):

@@ -8,14 +8,16 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import Annotated, BinaryIO
 
 from fastapi import APIRouter, Depends, Query
 from fastapi.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from streamkit.core.errors import SourceError
 from streamkit.media.segment_video import export_copy, export_exact
@@ -32,6 +34,7 @@ MAX_COPY_S = 6 * 3600.0
 MAX_EXACT_S = 600.0
 MAX_EXPORTS = 2
 _CHUNK_BYTES = 1 << 20
+_RESERVE_BYTES = 500_000_000  # of the disk that an export leaves free, for events and the audit log
 _NO_STORE = {"cache-control": "no-store"}
 _DECODES = 4
 
@@ -200,8 +203,15 @@ def _add_exports(api: APIRouter, engine: ServeEngine, data: Path) -> None:
         longest_s = MAX_EXACT_S if exact else MAX_COPY_S
         if period.length_s > longest_s:
             raise RequestRejected(422, f"at most {longest_s:g} s with exact={exact}, got {period.length_s:g} s".lower())
-        with _limited(exporting, MAX_EXPORTS, "exports are made already; wait until one is complete"):
-            return _exported(engine, period, data, exact=exact)
+        exporting.append(None)
+        try:
+            if len(exporting) > MAX_EXPORTS:
+                text = f"{MAX_EXPORTS} exports are made or sent already; wait until one is complete"
+                raise RequestRejected(429, text, {"retry-after": "2"})
+            return _exported(engine, period, data, exporting.pop, exact=exact)
+        except BaseException:
+            exporting.pop()
+            raise
 
 
 @contextlib.contextmanager
@@ -216,8 +226,12 @@ def _limited(running: list[None], limit: int, what: str) -> Iterator[None]:
         running.pop()
 
 
-def _exported(engine: ServeEngine, period: Period, data: Path, *, exact: bool) -> Response:
+def _exported(engine: ServeEngine, period: Period, data: Path, release: Callable[[], None], *, exact: bool) -> Response:
+    """Make an export; `release` is called when it has been sent, or its client has left."""
     spans = recordings.spans_in(engine.recordings, period.source, period.from_s, period.to_s)
+    size_bytes = sum(span.size_bytes for span in spans)
+    if size_bytes > shutil.disk_usage(data).free - _RESERVE_BYTES:
+        raise RequestRejected(409, f"the export needs {size_bytes / 1e6:,.0f} MB in {data}, and the disk is too full")
     with TemporaryDirectory(prefix="export-", dir=data) as folder:
         path = Path(folder) / "export.mp4"
         try:
@@ -231,8 +245,8 @@ def _exported(engine: ServeEngine, period: Period, data: Path, *, exact: bool) -
             raise RequestRejected(409, str(error)) from None
         except FileNotFoundError:
             raise recordings.removed_meanwhile(period.source) from None
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # the file stays readable when its folder is gone
-    size = os.fstat(handle).st_size
+        file = path.open("rb")  # it stays readable when its folder is gone
+    size = os.fstat(file.fileno()).st_size
     start = datetime.fromtimestamp(times.from_s, UTC)
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", f"{period.source}-{start:%Y%m%dT%H%M%S}Z.mp4")
     headers = {
@@ -242,10 +256,23 @@ def _exported(engine: ServeEngine, period: Period, data: Path, *, exact: bool) -
         "x-end-s": f"{times.to_s:.3f}",
         **_NO_STORE,
     }
-    return StreamingResponse(_chunks(handle), media_type="video/mp4", headers=headers)
+    return _FileDownload(file, release, headers)
 
 
-def _chunks(handle: int) -> Iterator[bytes]:
-    with open(handle, "rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            yield chunk
+class _FileDownload(StreamingResponse):
+    """A file that has no name any more; it is closed when the response ends, also before its first part is sent."""
+
+    media_type = "video/mp4"
+
+    def __init__(self, file: BinaryIO, release: Callable[[], None], headers: Mapping[str, str]) -> None:
+        super().__init__(iter(partial(file.read, _CHUNK_BYTES), b""), headers=headers)
+        self.file = file
+        self._release = release
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the file, then close it."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self.file.close()
+            self._release()

@@ -27,7 +27,8 @@ from streamkit.serve.store.segment_table import RecordedDay, RecordedSegment
 logger = logging.getLogger(__name__)
 
 NAME = "recordings.db"
-_VERSION = 1
+_VERSION = 2
+_END_S = 253_402_300_799.0  # the year 9999
 _REFRESH_S = 1.0
 _BATCH = 500
 
@@ -108,6 +109,12 @@ class RecordingIndex:
             if segment.start_s < to_s and segment.end_s > from_s and segment.start_ms not in starts
         ]
         return sorted([*complete, *unfinished], key=lambda segment: segment.start_ms)
+
+    def has_any(self, source: str) -> bool:
+        """Whether anything is recorded of a source, whoever asks."""
+        self.refresh()
+        with self._connected() as connection:
+            return segment_table.last_before(connection, source, _END_S) is not None
 
     def before(self, source: str, time_s: float) -> RecordedSegment | None:
         """The last file that begins at or before a time."""

@@ -28,7 +28,9 @@ _COLUMNS = (
     "id, folder, name, source, start_ms, end_ms, bytes, event, codec, codecs, width, height, cause, init_bytes, scale, "
     "shift, fragments"
 )
-_KEYFRAME = 1 << 31
+_CONTENT = ("codec", "codecs", "width", "height", "cause", "init_bytes", "scale", "shift", "fragments")
+_CONTENT_UPDATE = ", ".join(f"{name} = excluded.{name}" for name in _CONTENT)
+_KEYFRAME = 1 << 63
 _LONGEST_MS = 3_600_000  # no file is longer, so a search need not begin earlier
 
 
@@ -78,8 +80,7 @@ def add_segment(connection: sqlite3.Connection, file: RecordedFile, content: Seg
     connection.execute(
         f"INSERT INTO segments ({_COLUMNS}) VALUES (NULL, {', '.join('?' * 16)}) "
         "ON CONFLICT (source, start_ms) DO UPDATE SET folder = excluded.folder, name = excluded.name, "
-        "end_ms = excluded.end_ms, bytes = excluded.bytes, event = excluded.event, codec = excluded.codec, "
-        "fragments = excluded.fragments",
+        "end_ms = excluded.end_ms, bytes = excluded.bytes, event = excluded.event, " + _CONTENT_UPDATE,
         (
             str(file.path.parent),
             file.path.name,
@@ -177,7 +178,7 @@ def recorded_days(connection: sqlite3.Connection) -> list[RecordedDay]:
 
 def _packed(fragments: Sequence[Fragment]) -> bytes:
     """Position and time of each fragment, and of the end, as little-endian numbers; the highest bit marks keyframes."""
-    words = array("I")
+    words = array("Q")
     for fragment in fragments:
         words.extend((fragment.start, fragment.time | (_KEYFRAME if fragment.keyframe else 0)))
     if fragments:
@@ -188,7 +189,7 @@ def _packed(fragments: Sequence[Fragment]) -> bytes:
 
 
 def _unpacked(packed: bytes) -> tuple[Fragment, ...]:
-    words = array("I")
+    words = array("Q")
     words.frombytes(packed)
     if sys.byteorder == "big":
         words.byteswap()

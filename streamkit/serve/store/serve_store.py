@@ -386,6 +386,13 @@ class ServeStore:
         except sqlite3.Error as error:
             raise StoreUnreadable(f"{self._database.path} cannot be written: {describe(error)}") from None
 
+    def has_history(self, source: str) -> bool:
+        """Whether there are events, review items, counts or samples of a source, also of one that was removed."""
+        tables = ("events", "review_items", "counts", "series")
+        query = " UNION ALL ".join(f"SELECT 1 FROM {table} WHERE source = :source" for table in tables)
+        with self._reading() as connection:
+            return connection.execute(f"{query} LIMIT 1", {"source": source}).fetchone() is not None
+
     def last_of_node(self, node: str) -> int:
         """The number that the latest event of a cluster's node has there: `node_event` of its data; 0 if none."""
         with self._reading() as connection:
