@@ -13,9 +13,8 @@ def write_private(path: Path, text: str) -> None:
     Raises:
         OSError: it cannot be written; the file is as before.
     """
-    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}")  # of this call, on any thread
     path.parent.mkdir(parents=True, exist_ok=True)
-    part.unlink(missing_ok=True)
     try:
         with os.fdopen(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
             file.write(text)

@@ -47,6 +47,7 @@ from streamkit.serve.pipeline_file import PipelineFile
 from streamkit.serve.problems import Problems
 from streamkit.serve.push import PushCenter
 from streamkit.serve.source_rights import SourceRights
+from streamkit.serve.store.event_table import EventQuery
 from streamkit.serve.store.recording_index import RecordingIndex
 from streamkit.serve.store.review_table import Severity
 from streamkit.serve.store.serve_store import ServeStore
@@ -471,6 +472,7 @@ class ServeEngine:
 
     def _stage(self, node: Node, meter: dict[str, Any], queue: int, load: StageLoad) -> StageView:
         on_gpu = node.on_device and self.running.device.kind == "cuda"
+        limited = self.rights.limited
         return StageView(
             id=node.id,
             type=node.type.name,
@@ -479,14 +481,22 @@ class ServeEngine:
             inputs=list(node.inputs),
             adds=list(node.type.spec.writes),
             crossings=crossings(self.graph, node) if self.running.device.kind == "cuda" else [],
-            frames=meter.get("frames", 0),
-            failed=meter.get("failed", 0),
-            us_per_frame=meter.get("us_per_frame"),
-            fps=load.fps,
-            busy=load.busy,
-            queue=queue,
-            settings=[] if self.rights.limited else self._settings(node),
+            frames=0 if limited else meter.get("frames", 0),  # sums over all cameras
+            failed=0 if limited else meter.get("failed", 0),
+            us_per_frame=None if limited else meter.get("us_per_frame"),
+            fps=0.0 if limited else load.fps,
+            busy=0.0 if limited else load.busy,
+            queue=0 if limited else queue,
+            settings=[] if limited else self._settings(node),
         )
+
+    def _last_seen_event(self) -> int:
+        """The number of the latest event that the sender of the request may see; 0 without one."""
+        visible = self.rights.visible()
+        if visible is None:
+            return self.store.last_number
+        latest = self.store.events(EventQuery(sources=visible), 1)
+        return latest[0].number if latest else 0
 
     def _settings(self, node: Node) -> list[api_models.Setting]:
         values = self.running.changeable(node.id)
@@ -655,7 +665,7 @@ class ServeEngine:
             alarms=[alarm for alarm in self.alarm_center.raised() if self.rights.sees(alarm.source)],
             problems=self.status_problems(),
             bottleneck=api_models.BottleneckView(self.load.bottleneck.stage, self.load.bottleneck.text),
-            last_event=self.store.last_number,
+            last_event=self._last_seen_event(),
             hides=self.hides(),
             allow_files=self.allow_files,
             differs=len(self.differences()) if limited else self._differs,

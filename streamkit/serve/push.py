@@ -75,6 +75,7 @@ class PushCenter:
         self._messages: deque[tuple[ReviewItem, bool]] = deque()
         self._sent: dict[int, tuple[float, ReviewItem]] = {}
         self._warn = LogOnce(logger.warning)
+        self._ends = False
 
     # ------------------------------------------------------------------------------------------------- subscriptions
 
@@ -145,19 +146,24 @@ class PushCenter:
     def sending(self) -> Iterator[None]:
         """Send what is announced, while the block runs, on a thread."""
         with PeriodicTimer(_SEND_EVERY_S, self.send_due):
-            yield
+            try:
+                yield
+            finally:
+                self._ends = True  # or the end waits for every browser of every alert
 
     def send_due(self) -> None:
         """Send what waits, and again what no one has reviewed for too long."""
         try:
             quiet = self.quiet()
             self._escalate(quiet)
-            while self._messages:
+            while self._messages and not self._ends:
                 item, again = self._messages[0]
                 if "" in quiet.until_s or item.source in quiet.until_s:
                     self.counts.add("alerts not sent: silenced")
                 else:
                     self._send(item, again=again)
+                if self._ends:
+                    return
                 self._messages.popleft()  # only now: the store may be busy
         except Exception as error:  # must not end the thread: the store may be readable again
             self._warn(f"alerts cannot be sent to browsers: {describe(error)}")
@@ -186,6 +192,8 @@ class PushCenter:
         }
         text = json.dumps(data)
         for subscription in self._subscriptions():
+            if self._ends:
+                return
             if self._may_see(subscription.key, item.source):
                 self._send_to(subscription, text)
 

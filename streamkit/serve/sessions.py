@@ -129,7 +129,8 @@ class Sessions:
         if self._path is None:
             return
         try:
-            write_private(self._path, json.dumps({digest: asdict(session) for digest, session in self._open.items()}))
+            sessions = {digest: asdict(session) for digest, session in list(self._open.items())}
+            write_private(self._path, json.dumps(sessions))
         except OSError as error:
             logger.warning(f"the sessions cannot be kept in {self._path}, so that a restart ends them: {error}")
 

@@ -4,6 +4,7 @@ import base64
 import http.server
 import json
 import os
+import socket
 import threading
 import time
 from types import SimpleNamespace
@@ -246,6 +247,20 @@ def test_an_alert_waits_while_the_store_is_busy(center, service, store, monkeypa
 
 def busy():
     raise StoreUnreadable("locked")
+
+
+def test_the_end_of_the_server_does_not_wait_for_all_browsers(center):
+    with socket.create_server((HOST, 0)) as silent:  # it accepts, and never answers
+        for number in range(20):
+            endpoint = f"http://{HOST}:{silent.getsockname()[1]}/{number}"
+            keys = PushService()
+            keys.close()
+            center.subscribe(Subscription(endpoint, keys.keys["p256dh"], keys.keys["auth"], "ann", "ann"))
+        begin_s = time.monotonic()
+        with center.sending():
+            center.announce(alert())
+            time.sleep(1.0)
+    assert time.monotonic() - begin_s < 15
 
 
 def test_more_alerts_than_can_wait_are_counted(center):

@@ -32,8 +32,9 @@ def add_push(api: APIRouter, engine: ServeEngine, push: PushCenter) -> None:
             problem = str(error)
         quiet = push.quiet()
         browsers = push.subscribed(request.state.key)
+        counts = {} if engine.rights.limited else dict(push.counts.values)
         silenced = {id_: end_s for id_, end_s in quiet.until_s.items() if not id_ or engine.rights.sees(id_)}
-        return reply(PushView(public_key, problem, browsers, silenced, quiet.escalate_s, dict(push.counts.values)))
+        return reply(PushView(public_key, problem, browsers, silenced, quiet.escalate_s, counts))
 
     @api.get("/push", responses=errors(*LOCKED_ERRORS, 503), **own)
     def about(request: Request) -> Response:
