@@ -194,7 +194,7 @@ _READABLE_BY = {
     "SIGNED_IN": "others reach this address: reading needs a token; --public opens it to everybody",
     "EVERYBODY": "--public: everybody who reaches this address reads states, events and metrics",
 }
-"""What is said of who may read without a sign-in, by the name of `Readers`."""
+"""Startup messages about who may read without a sign-in, by the name of `Readers`."""
 
 
 def run_server(

@@ -228,7 +228,7 @@ class Access:
             self._people.seen(person)
 
     def from_provider(self, claims: ProviderClaims) -> Person:
-        """The person for whom the provider vouches, with the rights of this sign-in.
+        """The person that the provider names, with the rights of this sign-in.
 
         Raises:
             SignInFailed: the groups give no rights, or the name cannot be used.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""People who sign in: those whom an admin created, and those for whom a provider of identities vouches."""
+"""People who sign in: those whom an admin created, and those of an identity provider."""
 
 from __future__ import annotations
 

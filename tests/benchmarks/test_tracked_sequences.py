@@ -1,4 +1,4 @@
-"""Sequences on a disk, in each layout that sets of tracking are published in: what is read, and what is said."""
+"""Reads sequences in the layouts of published tracking data sets, and reports what is missing."""
 
 import cv2
 import numpy as np

@@ -197,7 +197,7 @@ setInterval(() => {
 onSession(() => tiles.forEach((tile) => tile.show()));
 
 /**
- * A button that shows a drawing; its name is said and shown on hover.
+ * A button that shows a drawing; screen readers read its name, and hovering shows it.
  * @param {string} name
  * @param {string} drawing
  * @param {() => void} onclick

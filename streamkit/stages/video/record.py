@@ -68,7 +68,7 @@ class _Recording:
 
 @stage("record", wants_packets=True, emits=(MANUAL, RECORDED), on_demand=True)
 class Record(EventFileSink):
-    """Write the video as it came, not encoded again: clips around events, or all of it around the clock.
+    """Record video without re-encoding: clips around events, or around the clock.
 
     A recording around the clock consists of files of about a minute, which begin at keyframes and stay readable
     whenever the process dies. The page shows them on a time line. Files around events, those of

@@ -8,7 +8,7 @@ import { PlaybackClock } from "./playback_clock.js";
 const LONGEST_WAIT_MS = 6000; // for a camera that loads; then the others go on
 const SKIP_AFTER_MS = 1500; // of a gap of all cameras
 const LAST_FRAME_S = 0.5; // before the end of a recording, where no frame follows
-const SLOW_MS = 500; // of loading, from which it is said
+const SLOW_MS = 500; // loading that takes longer is shown
 
 export class Stage {
   /**
