@@ -13,8 +13,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, get_args, get_type_hints
 
+from streamkit.config.source_details import DETAIL_KEYS
 from streamkit.core.errors import ConfigError, Problem, describe
-from streamkit.core.stage import Option, Registry, Stage, options
+from streamkit.core.stage import Option, Registry, Source, Stage, options
 from streamkit.core.text import did_you_mean, nearest, text_of
 from streamkit.core.yaml_tree import YamlNode
 from streamkit.models.card_option import CardProblems
@@ -85,9 +86,10 @@ class OptionValidator:
             return None, frozenset(node.value)
         is_stage = issubclass(kind, Stage)
         unknown = [key for key in node.value if key not in option_names]
+        suggested = (*option_names, *DETAIL_KEYS) if issubclass(kind, Source) else option_names
         for key in unknown:
             hint = (
-                did_you_mean(key, option_names)
+                did_you_mean(key, suggested)
                 or _within(kind, key)
                 or did_you_mean(key, option_names, all_if_few=not is_stage)
             )

@@ -59,6 +59,10 @@ from streamkit.core.errors import ConfigError
             "4:35: snapshot has no option 'keep'; it is now 'retention'",
         ),
         (with_stages("draw: {run: {que: 2}}"), "3:16: draw.run has no option 'que'; did you mean 'queue'?"),
+        (
+            "sources: {a: {uri: x.mp4, nmae: Gate}}\nstages: {draw: {}}",
+            "1:27: source has no option 'nmae'; did you mean 'name'?",
+        ),
         ("batch: {siz: 2}\n" + SMALL, "1:9: batch has no option 'siz'; did you mean 'size'?"),
         (
             "sources: {a: {uri: x.mp4, lop: true}}\nstages: {draw: {}}",
